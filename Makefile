@@ -1,0 +1,30 @@
+# Two commands: `make run` and `make test`. Each makes .venv, installs what it needs once, and does its job.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: run test check bench clean
+
+run: $(VENV)/.installed-run
+	$(BIN)/fedcompass schedule --paces 0.1,0.2,0.25,0.4,0.5 --min-steps 20 --max-steps 100 --latest 1.2 --until 34
+
+test: $(VENV)/.installed-test
+	scripts/check
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e .
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[dev]'
+	touch $@ $(VENV)/.installed-run
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

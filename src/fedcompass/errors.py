@@ -1,0 +1,84 @@
+"""Every error fedcompass raises on purpose: one line that says what, where and what to do next.
+
+FedcompassError
+├── SettingsError            a setting is missing, unknown or out of range
+├── EventRefused             an event a scheduler cannot take; nothing was changed
+├── LayoutMismatch           tensors without the model's names, shapes or dtypes
+├── JournalError             a journal that cannot be read
+│   └── ReplayMismatch       a replayed journal asked for other commands than it recorded
+├── CheckpointError          a checkpoint that cannot be read or does not fit the run
+├── DataError                a dataset that is missing, damaged or of the wrong shape
+├── RunFolderError           a run folder that exists, is damaged or belongs to another experiment
+├── TaskFailed               local training raised; the client and the task are named
+└── MissingExtra             an optional package is not installed; names its `pip install` line
+
+The command line prints the message and exits with code 1; a traceback means a bug of ours.
+"""
+
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "EventRefused",
+    "FedcompassError",
+    "JournalError",
+    "LayoutMismatch",
+    "MissingExtra",
+    "ReplayMismatch",
+    "RunFolderError",
+    "SettingsError",
+    "TaskFailed",
+]
+
+
+class FedcompassError(Exception):
+    """Anything that went wrong for a reason the user can act on."""
+
+
+class SettingsError(FedcompassError, ValueError):
+    """A setting is missing, unknown or out of range."""
+
+
+class EventRefused(FedcompassError):
+    """An event a scheduler cannot take in its present state; nothing was changed."""
+
+
+class LayoutMismatch(FedcompassError):
+    """A tensor collection does not have the model's names, shapes or dtypes."""
+
+
+class JournalError(FedcompassError):
+    """A journal cannot be read."""
+
+
+class ReplayMismatch(JournalError):
+    """Replaying a journal gave other commands than it recorded."""
+
+
+class CheckpointError(FedcompassError):
+    """A checkpoint cannot be read or does not fit the run."""
+
+
+class DataError(FedcompassError):
+    """A dataset is missing, damaged or of the wrong shape."""
+
+
+class RunFolderError(FedcompassError):
+    """A run folder exists already, is damaged or belongs to another experiment."""
+
+
+class TaskFailed(FedcompassError):
+    """Local training raised; the message names the client and the task."""
+
+
+class MissingExtra(FedcompassError, ImportError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(package, extra, purpose)
+        self.package, self.extra, self.purpose = package, extra, purpose
+
+    def __str__(self) -> str:
+        return (
+            f"{self.purpose} needs {self.package}, which is not installed. "
+            f"Run: pip install 'fedcompass[{self.extra}]'"
+        )

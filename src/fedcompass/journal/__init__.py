@@ -1,0 +1,1 @@
+"""Every event and command of a run, as JSON lines; replay."""

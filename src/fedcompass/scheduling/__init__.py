@@ -1,0 +1,1 @@
+"""Who trains how long, and when to merge: pure state machines."""

@@ -1,0 +1,1 @@
+"""Driver 1: virtual time."""

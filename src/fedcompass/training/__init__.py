@@ -1,0 +1,1 @@
+"""What a client does when it is told to train."""

@@ -1,0 +1,40 @@
+"""The words every package shares: who, when, how many, which version."""
+
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar, dataclass_transform
+
+__all__ = ["ClientId", "GroupId", "BufferId", "ModelVersion", "Seconds", "Steps", "TaskId", "fact"]
+
+ClientId: TypeAlias = str
+"""A client's name; in a simulation "0", "1", …"""
+
+Seconds: TypeAlias = float
+"""Time in seconds, or the unit a driver uses throughout (the paper's figures use minutes)."""
+
+Steps: TypeAlias = int
+"""Local training steps, one mini-batch each."""
+
+ModelVersion: TypeAlias = int
+"""How often the global model has changed; the paper's timestamp τ_g."""
+
+TaskId: TypeAlias = int
+"""One order to train; never reused in a run."""
+
+GroupId: TypeAlias = int
+"""An arrival group, numbered from 1 in the order of opening."""
+
+BufferId: TypeAlias = int
+"""Where updates are summed until a merge: a group's or tier's number, or 0, the general buffer."""
+
+
+_T = TypeVar("_T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def fact(cls: type[_T]) -> type[_T]:
+    """Make a value class: keyword-only, slotted, compared by value, never changed after it is made.
+
+    The type checker enforces that nothing assigns to a field. At run time the class is not frozen,
+    because a frozen `__init__` costs 2.4 times as much and a scheduler makes several per event.
+    """
+    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
