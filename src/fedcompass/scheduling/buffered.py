@@ -1,0 +1,19 @@
+"""FedBuff's schedule: the model changes once K answers have come; nobody waits."""
+
+from pydantic import Field
+
+from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+
+__all__ = ["BufferedSettings", "buffered"]
+
+
+class BufferedSettings(ImmediateSettings):
+    """FedBuff's schedule."""
+
+    buffer_size: int = Field(default=10, ge=1)
+    """K: answers per merge."""
+
+
+def buffered(settings: BufferedSettings) -> Immediate:
+    """K updates, one new version (FedBuff); with K = 1 it is FedAsync's schedule."""
+    return Immediate(settings, merge_after=settings.buffer_size)

@@ -1,0 +1,90 @@
+"""What a scheduler asks its driver to do, in order."""
+
+from typing import TypeAlias
+
+from fedcompass.vocabulary import (
+    BufferId,
+    ClientId,
+    GroupId,
+    ModelVersion,
+    Seconds,
+    Steps,
+    TaskId,
+    fact,
+)
+
+__all__ = [
+    "GENERAL",
+    "Command",
+    "Commit",
+    "Fold",
+    "Quarantine",
+    "SetDeadline",
+    "StartTraining",
+]
+
+GENERAL: BufferId = 0
+"""The buffer of no group: late updates in Compass, every update where there are no groups."""
+
+
+@fact
+class StartTraining:
+    """Send the model of this version to the client and let it train."""
+
+    at: Seconds
+    client: ClientId
+    task: TaskId
+    steps: Steps
+    version: ModelVersion
+    group: GroupId | None
+
+
+@fact
+class Fold:
+    """Add the client's update to a buffer.
+
+    `share` is p_i, the client's share of the samples at this moment; `direct` marks FedCompass's
+    first answers, which bypass normalization and the server optimizer.
+    """
+
+    at: Seconds
+    client: ClientId
+    task: TaskId
+    buffer: BufferId
+    staleness: int
+    share: float
+    steps: Steps
+    direct: bool
+
+
+@fact
+class Commit:
+    """Merge these buffers into the global model, which becomes `version`, and empty them.
+
+    `contributions` are the folds that the buffers hold, in the order in which they came.
+    """
+
+    at: Seconds
+    version: ModelVersion
+    buffers: tuple[BufferId, ...]
+    contributions: tuple[Fold, ...]
+    direct: bool
+
+
+@fact
+class SetDeadline:
+    """Report `DeadlinePassed` for this group at this time."""
+
+    at: Seconds
+    group: GroupId
+
+
+@fact
+class Quarantine:
+    """This client gets no more tasks until it rejoins or an operator lifts it."""
+
+    at: Seconds
+    client: ClientId
+
+
+Command: TypeAlias = StartTraining | Fold | Commit | SetDeadline | Quarantine

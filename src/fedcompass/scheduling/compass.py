@@ -1,0 +1,151 @@
+"""Compass, the paper's computing-power-aware scheduler (Algorithms 1 to 3)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from fedcompass.scheduling.arrival_groups import ArrivalGroup, OpenGroups
+from fedcompass.scheduling.commands import GENERAL, Command, SetDeadline, StartTraining
+from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.roster import Member, Roster
+from fedcompass.vocabulary import BufferId, GroupId, Seconds, Steps
+
+__all__ = ["Compass", "CompassSettings"]
+
+_FIRST_ANSWER: BufferId = -1
+"""Holds a client's first answer between its fold and the commit right after it."""
+
+
+class CompassSettings(SchedulerSettings):
+    """Compass: the range of local steps and how long a group is waited for."""
+
+    min_steps: int = Field(default=40, ge=1)
+    """Q_min: fewest local steps of a task; also the warm-up."""
+
+    max_steps: int = Field(default=200, ge=1)
+    """Q_max: most local steps of a task."""
+
+    latest: float = Field(default=1.2, ge=1)
+    """λ: a group is waited for until so many times its expected duration."""
+
+    @model_validator(mode="after")
+    def _range(self) -> "CompassSettings":
+        if self.min_steps > self.max_steps:
+            raise ValueError(
+                f"min_steps is {self.min_steps}; allowed: at least 1 and at most max_steps, "
+                f"which is {self.max_steps}"
+            )
+        return self
+
+
+class Compass:
+    """Gives each client as many steps as let its group answer together; merges group by group."""
+
+    def __init__(self, settings: CompassSettings) -> None:
+        self.settings = settings
+        self._groups = OpenGroups(settings.min_steps, settings.max_steps, settings.latest)
+
+    def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
+        """Warm up with Q_min steps, in no group (Algorithm 1, server, line 1)."""
+        return [roster.start(member, self.settings.min_steps, at) for member in members]
+
+    def accept(
+        self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
+    ) -> list[Command]:
+        """A first answer is applied at once, a group's waits for the group, a late one for any."""
+        if task.group is None:
+            return [
+                roster.fold(member, task, steps, at, _FIRST_ANSWER, direct=True),
+                roster.commit((_FIRST_ANSWER,), at, direct=True),
+                *self._assign(roster, member, at),
+            ]
+        group = self._groups.get(task.group)
+        if group is None:  # it merged at its deadline
+            return [
+                roster.fold(member, task, steps, at, GENERAL),
+                *self._assign(roster, member, at),
+            ]
+        fold = roster.fold(member, task, steps, at, group.id)
+        group.arrived[member.client] = member
+        return [fold, *self._stop_waiting(roster, group, member, at)]
+
+    def forget(
+        self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds
+    ) -> list[Command]:
+        """Leave the group; an update of its own that was accepted stays."""
+        group, member.group = self._groups.get(member.group), None
+        if group is None:
+            return []
+        if task is not None:
+            return self._stop_waiting(roster, group, member, at)
+        del group.arrived[member.client]
+        group.quickest_round = None
+        return []
+
+    def again(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
+        """Through AssignGroup, or another warm-up while the pace is unknown."""
+        if member.pace is None:
+            return self.begin(roster, [member], at)
+        return self._assign(roster, member, at)
+
+    def _stop_waiting(
+        self, roster: Roster, group: ArrivalGroup, member: Member, at: Seconds
+    ) -> list[Command]:
+        del group.awaited[member.client]
+        group.quickest_round = None
+        return [] if group.awaited else self._aggregate(roster, group, at)
+
+    def _aggregate(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
+        """GroupAggregate (Algorithm 3): merge, then send the arrived on, fastest first."""
+        self._groups.close(group)
+        commands: list[Command] = []
+        buffers = [buffer for buffer in (group.id, GENERAL) if buffer in roster.unmerged]
+        if buffers:
+            commands.append(roster.commit(buffers, at))
+        for member in sorted(group.arrived.values(), key=_seconds_per_step):
+            commands += self._assign(roster, member, at)
+        return commands
+
+    def _assign(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
+        """AssignGroup (Algorithm 2), and the order to train."""
+        group, steps, opened = self._groups.assign(member, at)
+        start = roster.start(member, steps, at, group.id)
+        return [SetDeadline(at=group.latest, group=group.id), start] if opened else [start]
+
+    def deadline_of(self, group: GroupId) -> Seconds | None:
+        """T_max of an open group."""
+        found = self._groups.get(group)
+        return found.latest if found else None
+
+    @property
+    def next_deadline(self) -> Seconds:
+        """The earliest T_max, perhaps of a group that has merged already."""
+        return self._groups.next_due
+
+    def pass_deadlines(
+        self, roster: Roster, before: Seconds, including: GroupId | None = None
+    ) -> list[Command]:
+        """Merge the groups whose time is up, in order of (T_max, opening), each at its T_max."""
+        commands: list[Command] = []
+        while (due := self._groups.first_due(before, including)) is not None:
+            commands += self._aggregate(roster, due, due.latest)
+        return commands
+
+    @property
+    def open_groups(self) -> list[ArrivalGroup]:
+        """The groups that have not merged, in order of opening."""
+        return list(self._groups)
+
+    def to_json(self) -> dict[str, Any]:
+        """The open groups."""
+        return self._groups.to_json()
+
+    def restore(self, state: dict[str, Any], roster: Roster) -> None:
+        """Take over what `to_json` wrote."""
+        self._groups.restore(state, roster.members)
+
+
+def _seconds_per_step(member: Member) -> Seconds:
+    assert member.pace is not None  # it has answered
+    return member.pace.seconds_per_step

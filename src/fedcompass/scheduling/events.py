@@ -1,0 +1,94 @@
+"""Facts a scheduler is told. Time arrives on the event; tensors stay with the driver."""
+
+from typing import TypeAlias
+
+from fedcompass.vocabulary import ClientId, GroupId, Seconds, Steps, TaskId, fact
+
+__all__ = [
+    "ClientJoined",
+    "ClientLost",
+    "DeadlinePassed",
+    "Event",
+    "QuarantineLifted",
+    "TaskLost",
+    "UpdateArrived",
+    "UpdateRefused",
+]
+
+
+@fact
+class ClientJoined:
+    """A client is ready to train; one that is known already came back and starts over."""
+
+    at: Seconds
+    client: ClientId
+    samples: int
+
+
+@fact
+class UpdateArrived:
+    """A client answered its task and the guard found nothing wrong; the driver holds the tensors.
+
+    `steps_done` may be fewer than asked for; 0 means that the task was lost. `compute_seconds` is
+    the time the client spent training, if the driver knows it apart from transfer and waiting.
+    """
+
+    at: Seconds
+    client: ClientId
+    task: TaskId
+    steps_done: Steps
+    compute_seconds: Seconds | None = None
+
+
+@fact
+class UpdateRefused:
+    """The guard turned an answer down; it cancels the client's task only if it answered it."""
+
+    at: Seconds
+    client: ClientId
+    task: TaskId
+    reason: str
+
+
+@fact
+class TaskLost:
+    """A client lives but lost its task (an error, a dead worker); it can be asked again."""
+
+    at: Seconds
+    client: ClientId
+    task: TaskId
+
+
+@fact
+class ClientLost:
+    """A client left or died."""
+
+    at: Seconds
+    client: ClientId
+
+
+@fact
+class DeadlinePassed:
+    """The moment set by `SetDeadline` is here."""
+
+    at: Seconds
+    group: GroupId
+
+
+@fact
+class QuarantineLifted:
+    """An operator lets a quarantined client back in."""
+
+    at: Seconds
+    client: ClientId
+
+
+Event: TypeAlias = (
+    ClientJoined
+    | UpdateArrived
+    | UpdateRefused
+    | TaskLost
+    | ClientLost
+    | DeadlinePassed
+    | QuarantineLifted
+)

@@ -1,0 +1,96 @@
+"""What a strategy's scheduler has to decide, and nothing else: four moments in a client's life.
+
+Membership, task ids, refusals, quarantine, paces and the ledger are `Scheduler`'s and `Roster`'s
+work, written once. A new scheduler is one small class with this interface (see
+`immediate.py` for the smallest).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pydantic import Field
+
+from fedcompass.scheduling.commands import Command, StartTraining
+from fedcompass.scheduling.pace import PaceSettings
+from fedcompass.scheduling.roster import Member, Roster, Weights
+from fedcompass.settings import Settings
+from fedcompass.vocabulary import GroupId, Seconds, Steps
+
+__all__ = ["Policy", "SchedulerSettings"]
+
+
+class SchedulerSettings(Settings):
+    """What every scheduler can be told."""
+
+    min_clients: int = Field(default=1, ge=1)
+    """The run starts when so many clients have joined."""
+
+    weights: Weights = "samples"
+    """p_i: the client's share of the samples, or equal."""
+
+    quarantine_after: int = Field(default=3, ge=1)
+    """So many refused answers in a row quarantine a client."""
+
+    pace: PaceSettings = PaceSettings()
+
+
+class Policy(Protocol):
+    """Decides who trains how long and when to merge. Pure: no clock, no I/O, no randomness.
+
+    Every method returns the commands it wants carried out, in order. `at` is the present time.
+    """
+
+    @property
+    def settings(self) -> SchedulerSettings:
+        """The checked settings the policy was built with."""
+        ...
+
+    def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
+        """Members without a pace may start: the run begins, or one joined or was readmitted."""
+        ...
+
+    def accept(
+        self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
+    ) -> list[Command]:
+        """The member answered `task` with an update of `steps` steps; its pace is up to date.
+
+        The update must be folded. The member is idle now.
+        """
+        ...
+
+    def forget(
+        self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds
+    ) -> list[Command]:
+        """Stop waiting for the member: its task is lost, or it left or was quarantined.
+
+        `task` is what it held, None if it was waiting. One that stays and is still idle
+        afterwards goes through `again`.
+        """
+        ...
+
+    def again(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
+        """The member lost its task and is still without one: give it another, or let it wait."""
+        ...
+
+    def deadline_of(self, group: GroupId) -> Seconds | None:
+        """When this group's deadline is due, None if it has none (any more)."""
+        ...
+
+    @property
+    def next_deadline(self) -> Seconds:
+        """No deadline is due before this; infinite if there is none."""
+        ...
+
+    def pass_deadlines(
+        self, roster: Roster, before: Seconds, including: GroupId | None = None
+    ) -> list[Command]:
+        """Carry out, in order, every deadline due earlier than `before` and one group's."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The policy's own state as JSON values."""
+        ...
+
+    def restore(self, state: dict[str, Any], roster: Roster) -> None:
+        """Take over what `to_json` wrote."""
+        ...

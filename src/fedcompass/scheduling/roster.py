@@ -1,0 +1,182 @@
+"""Who takes part, which task each client holds, and which accepted updates are not merged yet."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from fedcompass.scheduling.commands import Commit, Fold, StartTraining
+from fedcompass.scheduling.pace import Pace
+from fedcompass.vocabulary import (
+    BufferId,
+    ClientId,
+    GroupId,
+    ModelVersion,
+    Seconds,
+    Steps,
+    TaskId,
+)
+
+__all__ = ["Member", "Roster", "Weights"]
+
+Weights: TypeAlias = Literal["samples", "equal"]
+"""What p_i is: the client's share of the samples, or one over the number of clients."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One client that has joined and not left."""
+
+    client: ClientId
+    samples: int
+    task: StartTraining | None = None  # the one order whose answer counts, None while waiting
+    pace: Pace | None = None  # None until the first answer
+    group: GroupId | None = None  # the arrival group or tier it was last put in
+    refusals: int = 0  # refused answers in a row
+    quarantined: bool = False  # gets no tasks and carries no weight
+
+
+@dataclass(slots=True)
+class Roster:
+    """The clients, the version counter and the ledger of updates that wait to be merged."""
+
+    weights: Weights = "samples"
+    members: dict[ClientId, Member] = field(default_factory=dict)  # in order of joining
+    active_samples: int = 0  # over the members that are not quarantined
+    active_count: int = 0  # likewise
+    version: ModelVersion = 0  # τ_g
+    last_task: TaskId = 0  # ids rise by one and are never reused
+    unmerged: dict[BufferId, list[Fold]] = field(default_factory=dict)  # no empty lists
+
+    def add(self, client: ClientId, samples: int) -> Member:
+        """Take in a client that is not a member."""
+        member = self.members[client] = Member(client, samples)
+        self._activate(member, +1)
+        return member
+
+    def remove(self, member: Member) -> None:
+        """Let a member go; what it contributed stays."""
+        del self.members[member.client]
+        if not member.quarantined:
+            self._activate(member, -1)
+
+    def quarantine(self, member: Member) -> None:
+        """Exclude a member from tasks and weights."""
+        member.quarantined = True
+        self._activate(member, -1)
+
+    def readmit(self, member: Member) -> None:
+        """Lift a member's quarantine; like one who comes back it has no pace yet."""
+        member.quarantined, member.refusals, member.pace, member.group = False, 0, None, None
+        self._activate(member, +1)
+
+    def _activate(self, member: Member, sign: int) -> None:
+        self.active_samples += sign * member.samples
+        self.active_count += sign
+
+    def idle(self) -> Iterator[Member]:
+        """Members that could be given a task, in order of joining."""
+        return (m for m in self.members.values() if m.task is None and not m.quarantined)
+
+    def start(
+        self, member: Member, steps: Steps, at: Seconds, group: GroupId | None = None
+    ) -> StartTraining:
+        """Give a member a task on the present version."""
+        self.last_task += 1
+        member.group = group
+        member.task = order = StartTraining(
+            at=at,
+            client=member.client,
+            task=self.last_task,
+            steps=steps,
+            version=self.version,
+            group=group,
+        )
+        return order
+
+    def fold(
+        self,
+        member: Member,
+        task: StartTraining,
+        steps: Steps,
+        at: Seconds,
+        buffer: BufferId,
+        direct: bool = False,
+    ) -> Fold:
+        """Enter an accepted update in the ledger; its staleness is taken now, as in Algorithm 1."""
+        by_samples = self.weights == "samples"
+        fold = Fold(
+            at=at,
+            client=member.client,
+            task=task.task,
+            buffer=buffer,
+            staleness=self.version - task.version,
+            share=member.samples / self.active_samples if by_samples else 1 / self.active_count,
+            steps=steps,
+            direct=direct,
+        )
+        if buffer in self.unmerged:
+            self.unmerged[buffer].append(fold)
+        else:
+            self.unmerged[buffer] = [fold]
+        return fold
+
+    def commit(self, buffers: Iterable[BufferId], at: Seconds, direct: bool = False) -> Commit:
+        """Raise the version and strike the buffers' updates off the ledger."""
+        chosen = tuple(buffers)
+        contributions: list[Fold] = []
+        for buffer in chosen:
+            contributions += self.unmerged.pop(buffer)
+        self.version += 1
+        return Commit(
+            at=at,
+            version=self.version,
+            buffers=chosen,
+            contributions=tuple(contributions),
+            direct=direct,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return {
+            "version": self.version,
+            "last_task": self.last_task,
+            "members": [_member_to_json(member) for member in self.members.values()],
+            "unmerged": [asdict(fold) for folds in self.unmerged.values() for fold in folds],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `to_json` wrote."""
+        self.version, self.last_task = state["version"], state["last_task"]
+        for saved in state["members"]:
+            member = _member_from_json(saved)
+            self.members[member.client] = member
+            if not member.quarantined:
+                self._activate(member, +1)
+        for fields in state["unmerged"]:
+            self.unmerged.setdefault(fields["buffer"], []).append(Fold(**fields))
+
+
+def _member_to_json(member: Member) -> dict[str, Any]:
+    task, pace = member.task, member.pace
+    return {
+        "client": member.client,
+        "samples": member.samples,
+        "task": task and [task.at, task.task, task.steps, task.version, task.group],
+        "pace": pace and [pace.seconds_per_step, pace.overhead],
+        "group": member.group,
+        "refusals": member.refusals,
+        "quarantined": member.quarantined,
+    }
+
+
+def _member_from_json(saved: dict[str, Any]) -> Member:
+    member = Member(**{**saved, "task": None, "pace": None})
+    if saved["task"] is not None:
+        at, task, steps, version, group = saved["task"]
+        member.task = StartTraining(
+            at=at, client=member.client, task=task, steps=steps, version=version, group=group
+        )
+    if saved["pace"] is not None:
+        seconds_per_step, overhead = saved["pace"]
+        member.pace = Pace(seconds_per_step=seconds_per_step, overhead=overhead)
+    return member

@@ -1,0 +1,221 @@
+"""The one door of every scheduler: an event goes in, a list of commands comes out."""
+
+from typing import Any, assert_never
+
+from fedcompass.errors import EventRefused
+from fedcompass.scheduling.commands import Command, Fold, Quarantine, StartTraining
+from fedcompass.scheduling.events import (
+    ClientJoined,
+    ClientLost,
+    DeadlinePassed,
+    Event,
+    QuarantineLifted,
+    TaskLost,
+    UpdateArrived,
+    UpdateRefused,
+)
+from fedcompass.scheduling.pace import INSTANT, Pace, observed
+from fedcompass.scheduling.policy import Policy
+from fedcompass.scheduling.roster import Member, Roster
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler:
+    """Runs a policy: checks events, keeps the roster, and leaves the decisions to the policy.
+
+    The scheduler never sees a tensor, a clock or a socket. The same events in the same order
+    give the same commands, always.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.settings = policy.settings
+        self._pace_settings = policy.settings.pace
+        self.roster = Roster(weights=self.settings.weights)
+        self.now: Seconds = 0.0  # the latest event's time
+        self.started = False  # min_clients have joined once
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take in one event and return what to do about it, in order.
+
+        Deadlines that are due before the event's time are carried out first.
+
+        Raises:
+            EventRefused: the event cannot be; nothing was changed.
+        """
+        self._check(event)
+        if event.at > self.now:
+            self.now = event.at
+        commands: list[Command] = []
+        if self.policy.next_deadline < event.at - INSTANT:
+            commands += self.policy.pass_deadlines(self.roster, event.at - INSTANT)
+        match event:
+            case UpdateArrived():
+                commands += self._on_update(event)
+            case ClientJoined():
+                commands += self._on_joined(event)
+            case UpdateRefused():
+                commands += self._on_refused(event)
+            case TaskLost():
+                commands += self._lose_task(self.roster.members[event.client], event.at)
+            case ClientLost():
+                commands += self._on_lost(event.client, event.at)
+            case DeadlinePassed():
+                commands += self._on_deadline(event)
+            case QuarantineLifted():
+                commands += self._on_lifted(event)
+            case _:
+                assert_never(event)
+        return commands
+
+    @property
+    def version(self) -> ModelVersion:
+        """How often the global model has changed."""
+        return self.roster.version
+
+    def outstanding(self, client: ClientId) -> StartTraining | None:
+        """The task whose answer counts for this client, if any."""
+        member = self.roster.members.get(client)
+        return member.task if member else None
+
+    def pace(self, client: ClientId) -> Pace | None:
+        """The present estimate of a client's pace, None before its first answer."""
+        member = self.roster.members.get(client)
+        return member.pace if member else None
+
+    def pending(self) -> list[Fold]:
+        """Updates that were accepted but not merged yet, oldest buffer first."""
+        return [fold for folds in self.roster.unmerged.values() for fold in folds]
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole state as JSON values, at any event."""
+        return {
+            "now": self.now,
+            "started": self.started,
+            "roster": self.roster.to_json(),
+            "policy": self.policy.to_json(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `to_json` wrote; a fresh scheduler then goes on as if never stopped."""
+        self.now, self.started = state["now"], state["started"]
+        self.roster.restore(state["roster"])
+        self.policy.restore(state["policy"], self.roster)
+
+    def _check(self, event: Event) -> None:
+        if not event.at >= self.now - INSTANT:  # also refuses NaN
+            raise EventRefused(
+                f"{type(event).__name__} at t={event.at:g}s comes after an event at "
+                f"t={self.now:g}s. Send events in the order of their time."
+            )
+        match event:
+            case UpdateArrived() | TaskLost():
+                self._check_answer(event)
+            case ClientJoined():
+                _check_samples(event)
+            case ClientLost() | QuarantineLifted() | UpdateRefused():
+                if event.client not in self.roster.members:
+                    raise EventRefused(
+                        f"client {event.client!r} is unknown (t={event.at:g}s). "
+                        "Send ClientJoined before anything else of a client."
+                    )
+            case DeadlinePassed():
+                self._check_deadline(event)
+            case _:
+                assert_never(event)
+
+    def _check_answer(self, event: UpdateArrived | TaskLost) -> None:
+        member = self.roster.members.get(event.client)
+        order = member.task if member else None
+        if order is None or order.task != event.task:
+            holds = "holds no task" if order is None else f"holds task {order.task}"
+            raise EventRefused(
+                f"client {event.client!r} answered task {event.task} at t={event.at:g}s "
+                f"but {holds}. Send one answer per StartTraining."
+            )
+        if isinstance(event, UpdateArrived) and not 0 <= event.steps_done <= order.steps:
+            raise EventRefused(
+                f"client {event.client!r} reports {event.steps_done} steps for task "
+                f"{event.task}; allowed: 0 to {order.steps}."
+            )
+
+    def _check_deadline(self, event: DeadlinePassed) -> None:
+        due = self.policy.deadline_of(event.group)
+        if due is not None and event.at < due - INSTANT:
+            raise EventRefused(
+                f"the deadline of group {event.group} is at t={due:g}s, not t={event.at:g}s. "
+                "Send DeadlinePassed at the time SetDeadline gave."
+            )
+
+    def _on_update(self, event: UpdateArrived) -> list[Command]:
+        member = self.roster.members[event.client]
+        task = member.task
+        assert task is not None  # _check_answer saw it
+        if event.steps_done == 0:
+            return self._lose_task(member, event.at)
+        elapsed = event.at - task.at
+        member.pace = observed(
+            self._pace_settings, member.pace, event.steps_done, elapsed, event.compute_seconds
+        )
+        member.task, member.refusals = None, 0
+        return self.policy.accept(self.roster, member, task, event.steps_done, event.at)
+
+    def _on_joined(self, event: ClientJoined) -> list[Command]:
+        commands: list[Command] = []
+        if event.client in self.roster.members:
+            commands += self._on_lost(event.client, event.at)
+        member = self.roster.add(event.client, event.samples)
+        if self.started:
+            return commands + self.policy.begin(self.roster, [member], event.at)
+        if self.roster.active_count >= self.settings.min_clients:
+            self.started = True
+            commands += self.policy.begin(self.roster, list(self.roster.idle()), event.at)
+        return commands
+
+    def _on_refused(self, event: UpdateRefused) -> list[Command]:
+        member = self.roster.members[event.client]
+        if member.task is None or member.task.task != event.task:
+            return []  # a duplicate or forged answer never cancels a live task
+        member.refusals += 1
+        if member.refusals < self.settings.quarantine_after:
+            return self._lose_task(member, event.at)
+        task, member.task = member.task, None
+        self.roster.quarantine(member)
+        quarantine = Quarantine(at=event.at, client=member.client)
+        return [quarantine, *self.policy.forget(self.roster, member, task, event.at)]
+
+    def _lose_task(self, member: Member, at: Seconds) -> list[Command]:
+        task, member.task = member.task, None
+        commands = self.policy.forget(self.roster, member, task, at)
+        if member.task is None:
+            commands += self.policy.again(self.roster, member, at)
+        return commands
+
+    def _on_deadline(self, event: DeadlinePassed) -> list[Command]:
+        due = self.policy.deadline_of(event.group)
+        if due is None:
+            return []  # the group has merged
+        return self.policy.pass_deadlines(self.roster, due, including=event.group)
+
+    def _on_lost(self, client: ClientId, at: Seconds) -> list[Command]:
+        member = self.roster.members[client]
+        task, member.task = member.task, None
+        self.roster.remove(member)
+        return self.policy.forget(self.roster, member, task, at)
+
+    def _on_lifted(self, event: QuarantineLifted) -> list[Command]:
+        member = self.roster.members[event.client]
+        if not member.quarantined:
+            return []
+        self.roster.readmit(member)
+        return self.policy.begin(self.roster, [member], event.at)
+
+
+def _check_samples(event: ClientJoined) -> None:
+    if event.samples < 1:
+        raise EventRefused(
+            f"client {event.client!r} joins with {event.samples} samples (t={event.at:g}s); "
+            "allowed: at least 1."
+        )

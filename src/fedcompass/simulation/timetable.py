@@ -1,0 +1,128 @@
+"""The schedule alone: which client trains how long and what is merged when, without any training."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fedcompass.scheduling.commands import Command, Commit, SetDeadline, StartTraining
+from fedcompass.scheduling.events import ClientJoined, DeadlinePassed, Event, UpdateArrived
+from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.simulation.event_queue import EventQueue
+from fedcompass.vocabulary import ClientId, Seconds, fact
+
+__all__ = ["Dispatch", "Merge", "timetable"]
+
+
+@fact
+class Dispatch:
+    """A client is sent to train."""
+
+    time: Seconds
+    client: ClientId
+    steps: int
+    group: int | None
+    version: int
+
+
+@fact
+class Merge:
+    """The model changes; contributions are (client, staleness)."""
+
+    time: Seconds
+    group: int | None
+    version: int
+    contributions: tuple[tuple[ClientId, int], ...]
+
+
+def timetable(
+    scheduler: Scheduler,
+    samples: Mapping[ClientId, int],
+    seconds_per_step: Callable[[ClientId, int], Seconds],
+    until: Seconds,
+) -> Iterator[Dispatch | Merge]:
+    """Run a fresh scheduler in virtual time and tell what happens up to and including `until`.
+
+    Args:
+        scheduler: told that all clients join at time 0.
+        samples: the clients, in the order in which they join, and how many samples each has.
+        seconds_per_step: a client's true pace in its local round 0 (the warm-up), 1, …
+        until: the last moment told.
+    """
+    queue: EventQueue[Event] = EventQueue()
+    rounds = dict.fromkeys(samples, 0)
+
+    def carry_out(commands: list[Command]) -> Iterator[Dispatch | Merge]:
+        for command in commands:
+            match command:
+                case StartTraining():
+                    pace = seconds_per_step(command.client, rounds[command.client])
+                    rounds[command.client] += 1
+                    queue.add_arrival(*_answer(command, pace))
+                    yield _dispatch(command)
+                case SetDeadline(at=at, group=group):
+                    queue.add_deadline(at, group, DeadlinePassed(at=at, group=group))
+                case Commit():
+                    yield _merge(command)
+                case _:
+                    pass
+
+    for client, count in samples.items():
+        yield from carry_out(
+            scheduler.handle(ClientJoined(at=0.0, client=client, samples=count))
+        )
+    while len(queue) and queue.peek() <= until:
+        yield from carry_out(scheduler.handle(queue.pop().what))
+
+
+def _answer(command: StartTraining, pace: Seconds) -> tuple[Seconds, int, UpdateArrived]:
+    seconds = command.steps * pace
+    arrival = UpdateArrived(
+        at=command.at + seconds,
+        client=command.client,
+        task=command.task,
+        steps_done=command.steps,
+        compute_seconds=seconds,
+    )
+    return arrival.at, command.task, arrival
+
+
+def _dispatch(command: StartTraining) -> Dispatch:
+    return Dispatch(
+        time=command.at,
+        client=command.client,
+        steps=command.steps,
+        group=command.group,
+        version=command.version,
+    )
+
+
+def _merge(command: Commit) -> Merge:
+    return Merge(
+        time=command.at,
+        group=next((buffer for buffer in command.buffers if buffer > 0), None),
+        version=command.version,
+        contributions=tuple((update.client, update.staleness) for update in command.contributions),
+    )
+
+
+def row(entry: Dispatch | Merge) -> dict[str, Any]:
+    """An entry as a flat record, the same keys for both kinds; a merge adds `contributions`."""
+    if isinstance(entry, Dispatch):
+        return {
+            "time": entry.time,
+            "event": "dispatch",
+            "client": int(entry.client),
+            "steps": entry.steps,
+            "group": entry.group,
+            "version": entry.version,
+            "staleness": None,
+        }
+    return {
+        "time": entry.time,
+        "event": "merge",
+        "client": None,
+        "steps": None,
+        "group": entry.group,
+        "version": entry.version,
+        "staleness": max(staleness for _, staleness in entry.contributions),
+        "contributions": [[int(client), staleness] for client, staleness in entry.contributions],
+    }
