@@ -115,7 +115,7 @@ class Scheduler:
                 self._check_answer(event)
             case ClientJoined():
                 _check_samples(event)
-            case ClientLost() | QuarantineLifted() | UpdateRefused():
+            case ClientLost() | QuarantineLifted():
                 if event.client not in self.roster.members:
                     raise EventRefused(
                         f"client {event.client!r} is unknown (t={event.at:g}s). "
@@ -123,6 +123,8 @@ class Scheduler:
                     )
             case DeadlinePassed():
                 self._check_deadline(event)
+            case UpdateRefused():
+                pass  # of anybody: strangers are refused too
             case _:
                 assert_never(event)
 
@@ -175,8 +177,8 @@ class Scheduler:
         return commands
 
     def _on_refused(self, event: UpdateRefused) -> list[Command]:
-        member = self.roster.members[event.client]
-        if member.task is None or member.task.task != event.task:
+        member = self.roster.members.get(event.client)
+        if member is None or member.task is None or member.task.task != event.task:
             return []  # a duplicate or forged answer never cancels a live task
         member.refusals += 1
         if member.refusals < self.settings.quarantine_after:

@@ -1,1 +1,17 @@
-"""What a client does when it is told to train."""
+"""What a client does when it is told to train, and how a model is measured."""
+
+from fedcompass.training.evaluation import evaluate, evaluate_clients
+from fedcompass.training.local import LocalSettings, LocalTrainer
+from fedcompass.training.metrics import METRICS, check_metrics
+from fedcompass.training.problem import Problem, Samples
+
+__all__ = [
+    "METRICS",
+    "LocalSettings",
+    "LocalTrainer",
+    "Problem",
+    "Samples",
+    "check_metrics",
+    "evaluate",
+    "evaluate_clients",
+]

@@ -1,0 +1,5 @@
+"""`python -m fedcompass` is the `fedcompass` command."""
+
+from fedcompass.cli import main
+
+main()

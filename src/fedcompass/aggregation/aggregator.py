@@ -1,0 +1,83 @@
+"""The door between a scheduler's commands and the global model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from torch import Tensor
+
+from fedcompass.aggregation.buffers import Contribution
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.errors import CheckpointError
+from fedcompass.vocabulary import BufferId
+
+__all__ = ["Aggregator", "AggregatorState", "Payload", "check_sections"]
+
+Payload: TypeAlias = Literal["delta", "model"]
+"""What clients send as the trainable part: the change w_start - w_end, or the end model."""
+
+
+@dataclass(slots=True)
+class AggregatorState:
+    """All an aggregator needs to go on exactly where it was.
+
+    tensors: model, buffers and optimizer state by name; live, so save or copy them before the next
+        fold or commit.
+    facts: numbers for the JSON part: section, then name, then field.
+    """
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, dict[str, dict[str, float]]]
+
+
+class Aggregator(Protocol):
+    """Folds updates into buffers and merges buffers into the global model."""
+
+    @property
+    def payload(self) -> Payload:
+        """What the updates' trainable part must be."""
+        ...
+
+    @property
+    def model(self) -> FlatState:
+        """The global model; a commit changes it in place."""
+        ...
+
+    def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
+        """Add a checked update to a buffer and give back the weight it got."""
+        ...
+
+    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
+        """Merge these buffers into the model and empty them.
+
+        Args:
+            buffers: which; some may be empty, not all.
+            direct: merge the direct contributions in them (and only those), past normalization,
+                scaling and server optimizer.
+        """
+        ...
+
+    def state(self) -> AggregatorState:
+        """What a checkpoint has to keep."""
+        ...
+
+    def restore(self, state: AggregatorState) -> None:
+        """Go on from a checkpoint, bit-equal to never having stopped.
+
+        Raises:
+            CheckpointError: it does not fit; nothing was changed.
+        """
+        ...
+
+
+def check_sections(facts: Mapping[str, object], *sections: str) -> None:
+    """Make sure that a checkpoint's facts have these sections and no others.
+
+    Raises:
+        CheckpointError: it was made by another kind of aggregator.
+    """
+    if set(facts) != set(sections):
+        raise CheckpointError(
+            f"the checkpoint's aggregator keeps {sorted(facts)}, this one keeps "
+            f"{sorted(sections)}; restore with the strategy the checkpoint was made with"
+        )

@@ -1,0 +1,208 @@
+"""Where updates are summed until a merge: memory for each open buffer, not for each client."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.aggregation.saved_tensors import named_state, restored_state
+from fedcompass.errors import CheckpointError, LayoutMismatch
+from fedcompass.vocabulary import BufferId, Steps, fact
+
+__all__ = ["Buffer", "Buffers", "Contribution", "Ledger", "LedgerFacts"]
+
+LedgerFacts: TypeAlias = dict[str, dict[str, float]]
+"""Ledgers as JSON: the buffer's name, then the ledger's fields."""
+
+
+@fact
+class Contribution:
+    """What a weight depends on, as the scheduler knew it when the update arrived.
+
+    staleness: global versions since the client got its model; 0 or more.
+    share: the client's share of the samples, p_i; above 0.
+    steps: local steps done, Q_i; 1 or more.
+    direct: applied as it is, past normalization and server optimizer (FedCompass's first answers).
+    """
+
+    staleness: int
+    share: float
+    steps: Steps
+    direct: bool = False
+
+    def __post_init__(self) -> None:
+        if self.staleness < 0 or not self.share > 0 or self.steps < 1:
+            raise ValueError(f"{self}: staleness >= 0, share > 0 and steps >= 1 are needed")
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What a buffer's scaling depends on: sums over its contributions."""
+
+    count: int = 0
+    weight_sum: float = 0.0
+    share_sum: float = 0.0
+    share_steps_sum: float = 0.0
+
+    def enter(self, contribution: Contribution, weight: float) -> None:
+        """Count one contribution."""
+        self.count += 1
+        self.weight_sum += weight
+        self.share_sum += contribution.share
+        self.share_steps_sum += contribution.share * contribution.steps
+
+    def absorb(self, other: "Ledger") -> None:
+        """Count another buffer's contributions."""
+        self.count += other.count
+        self.weight_sum += other.weight_sum
+        self.share_sum += other.share_sum
+        self.share_steps_sum += other.share_steps_sum
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Weighted sums of updates; of integer model buffers, the maximum."""
+
+    sums: FlatState
+    ledger: Ledger
+
+    @classmethod
+    def of(cls, update: FlatState, step_weight: float, weight: float, sums: FlatState) -> "Buffer":
+        """A buffer with the sums of one update, written in one pass into `sums`."""
+        torch.mul(update.trainable, step_weight, out=sums.trainable)
+        torch.mul(update.averaged, weight, out=sums.averaged)
+        sums.counted.copy_(update.counted)
+        return cls(sums, Ledger())
+
+    def add(self, update: FlatState, step_weight: float, weight: float) -> None:
+        """Add one update to the sums; one fused pass for each vector."""
+        self.sums.trainable.add_(update.trainable, alpha=step_weight)
+        self.sums.averaged.add_(update.averaged, alpha=weight)
+        torch.maximum(self.sums.counted, update.counted, out=self.sums.counted)
+
+    def absorb(self, other: "Buffer") -> None:
+        """Take in another buffer's sums and contributions."""
+        self.add(other.sums, 1.0, 1.0)
+        self.ledger.absorb(other.ledger)
+
+
+class Buffers:
+    """The open buffers of one model, made at the first fold and gone when taken.
+
+    Direct contributions are kept apart from the others of the same id: a first answer is merged at
+    once while the late updates of the general buffer go on waiting.
+    """
+
+    def __init__(self, model: FlatState) -> None:
+        self._model = model
+        self._open: dict[str, Buffer] = {}
+        self._spare: FlatState | None = None  # memory to write the next buffer's first update into
+
+    def fold(
+        self,
+        buffer: BufferId,
+        update: FlatState,
+        contribution: Contribution,
+        *,
+        weight: float,
+        step_weight: float,
+    ) -> None:
+        """Add `step_weight` times the trainable part and `weight` times the averaged part.
+
+        Raises:
+            LayoutMismatch: the update's vectors do not have the model's shapes and dtypes (they
+                would be broadcast or cast silently); nothing was changed.
+        """
+        _check_fits(update, self._model)
+        name = _name(buffer, direct=contribution.direct)
+        present = self._open.get(name)
+        if present is None:
+            sums, self._spare = self._spare or _like(update), None
+            present = self._open[name] = Buffer.of(update, step_weight, weight, sums)
+        else:
+            present.add(update, step_weight, weight)
+        present.ledger.enter(contribution, weight)
+
+    def take(self, buffers: Sequence[BufferId], *, direct: bool = False) -> Buffer:
+        """Remove these buffers and give back their sum, in the memory of the first.
+
+        Raises:
+            ValueError: none of them holds anything; nothing was changed.
+        """
+        names = [_name(buffer, direct=direct) for buffer in buffers]
+        taken = [self._open.pop(name) for name in names if name in self._open]
+        if not taken:
+            raise ValueError(f"nothing to merge in {names}; fold an update before the commit")
+        first, *others = taken
+        for other in others:
+            first.absorb(other)
+        return first
+
+    def recycle(self, buffer: Buffer) -> None:
+        """Keep the memory of a buffer that was taken and is done with.
+
+        Fresh memory costs three times as much to write; FedAsync would pay it on every update.
+        """
+        self._spare = buffer.sums
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The live sums by name, for a checkpoint."""
+        named: dict[str, Tensor] = {}
+        for name, buffer in self._open.items():
+            named |= named_state(name, buffer.sums)
+        return named
+
+    def facts(self) -> LedgerFacts:
+        """The ledgers by buffer name, for a checkpoint."""
+        return {name: asdict(buffer.ledger) for name, buffer in self._open.items()}
+
+    @classmethod
+    def restored(
+        cls, model: FlatState, tensors: Mapping[str, Tensor], facts: LedgerFacts
+    ) -> "Buffers":
+        """The buffers of a checkpoint, as copies.
+
+        Raises:
+            CheckpointError: a sum is missing or does not fit, or a ledger is damaged.
+        """
+        buffers = cls(model)
+        for name, ledger in facts.items():
+            sums = restored_state(tensors, name, model)
+            buffers._open[name] = Buffer(sums, _ledger(name, ledger))
+        return buffers
+
+
+def _like(state: FlatState) -> FlatState:
+    return FlatState(*(torch.empty_like(vector) for vector in state.tensors().values()))
+
+
+def _name(buffer: BufferId, *, direct: bool) -> str:
+    return f"direct.{buffer}" if direct else f"buffer.{buffer}"
+
+
+def _check_fits(update: FlatState, model: FlatState) -> None:
+    for (segment, ours), theirs in zip(
+        model.tensors().items(), update.tensors().values(), strict=True
+    ):
+        if theirs.shape != ours.shape or theirs.dtype != ours.dtype:
+            raise LayoutMismatch(
+                f"the update's {segment} vector is {theirs.dtype}{list(theirs.shape)}, the model "
+                f"has {ours.dtype}{list(ours.shape)}; check updates before folding them"
+            )
+
+
+def _ledger(name: str, facts: Mapping[str, float]) -> Ledger:
+    try:
+        return Ledger(
+            count=int(facts["count"]),
+            weight_sum=float(facts["weight_sum"]),
+            share_sum=float(facts["share_sum"]),
+            share_steps_sum=float(facts["share_steps_sum"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the checkpoint's ledger of {name!r} is {facts!r}: {error!r}; use another checkpoint"
+        ) from None

@@ -1,0 +1,155 @@
+"""FedAT: a model for each tier, and a global model that leans towards the rarely heard tiers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcompass.aggregation import server_optimizers
+from fedcompass.aggregation.aggregator import AggregatorState, Payload, check_sections
+from fedcompass.aggregation.buffers import Buffer, Buffers, Contribution
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.aggregation.saved_tensors import (
+    named_state,
+    named_tensors,
+    restored_state,
+    restored_tensor,
+    restored_tensors,
+)
+from fedcompass.aggregation.server_optimizers import ServerSettings
+from fedcompass.errors import CheckpointError
+from fedcompass.vocabulary import BufferId
+
+__all__ = ["TierAverage"]
+
+_FIRST_ROUND: BufferId = 0
+"""The round all clients share before there are tiers; tiers are numbered from 1, the fastest."""
+
+
+@dataclass(slots=True)
+class _Tier:
+    """A tier that has finished a round: its latest mean, and T_m, how often it has finished."""
+
+    trainable: Tensor
+    averaged: Tensor
+    rounds: int
+
+
+class TierAverage:
+    """The global model is the cross-tier weighted mean of the tiers' models.
+
+    A buffer's id is its tier's number. Tier m weighs T_{M+1-m} / T; tiers that have not finished
+    yet are left out before the mirroring, so that the weights always sum to 1.
+    """
+
+    def __init__(self, model: FlatState, server: ServerSettings | None = None) -> None:
+        server = server or ServerSettings()
+        self._model = model
+        self._optimizer = server_optimizers.build(server)
+        # The plain optimizer lands exactly on the target: written there without rounding.
+        self._lands_on_target = server.optimizer == "plain" and server.learning_rate == 1.0
+        self._buffers = Buffers(model)
+        self._tiers: dict[int, _Tier] = {}
+
+    @property
+    def payload(self) -> Payload:
+        """Clients send their end models."""
+        return "model"
+
+    @property
+    def model(self) -> FlatState:
+        """The global model; a commit changes it in place."""
+        return self._model
+
+    def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
+        """Add an end model to its tier's sum, weighted with its share of the samples."""
+        share = contribution.share
+        self._buffers.fold(buffer, update, contribution, weight=share, step_weight=share)
+        return share
+
+    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
+        """Finish one tier's round, or the common first round (buffer 0).
+
+        Raises:
+            ValueError: not exactly one buffer, a direct commit, or an empty buffer.
+        """
+        if direct or len(buffers) != 1:
+            raise ValueError(f"FedAT commits one tier at a time, not {buffers}, direct={direct}")
+        mean = _mean(self._buffers.take(buffers))
+        torch.maximum(self._model.counted, mean.counted, out=self._model.counted)
+        if buffers[0] == _FIRST_ROUND:
+            self._model.trainable.copy_(mean.trainable)
+            self._model.averaged.copy_(mean.averaged)
+            return
+        self._finish_round(buffers[0], mean)
+        self._move_to_tiers()
+
+    def _finish_round(self, number: int, mean: FlatState) -> None:
+        before = self._tiers.get(number)
+        rounds = 1 if before is None else before.rounds + 1
+        self._tiers[number] = _Tier(mean.trainable, mean.averaged, rounds)
+
+    def _move_to_tiers(self) -> None:
+        tiers = [self._tiers[number] for number in sorted(self._tiers)]
+        total = sum(tier.rounds for tier in tiers)
+        weights = [tier.rounds / total for tier in reversed(tiers)]  # T_{M+1-m} / T
+        _blend([tier.averaged for tier in tiers], weights, out=self._model.averaged)
+        trainables = [tier.trainable for tier in tiers]
+        if self._lands_on_target:
+            _blend(trainables, weights, out=self._model.trainable)
+            return
+        step = torch.empty_like(self._model.trainable)
+        _blend(trainables, weights, out=step)
+        step.neg_().add_(self._model.trainable)  # from where it is to where it should be
+        self._optimizer.apply(self._model.trainable, step)
+
+    def state(self) -> AggregatorState:
+        """The model, the tiers, the open buffers and the optimizer's state."""
+        tensors = named_state("model", self._model) | self._buffers.tensors()
+        tensors |= named_tensors("server", self._optimizer.state())
+        for number, tier in self._tiers.items():
+            vectors = {"trainable": tier.trainable, "averaged": tier.averaged}
+            tensors |= named_tensors(f"tier.{number}", vectors)
+        rounds = {str(m): {"rounds": float(tier.rounds)} for m, tier in self._tiers.items()}
+        return AggregatorState(tensors, {"buffers": self._buffers.facts(), "tiers": rounds})
+
+    def restore(self, state: AggregatorState) -> None:
+        """Go on from a checkpoint, bit-equal to never having stopped.
+
+        Raises:
+            CheckpointError: it does not fit; nothing was changed.
+        """
+        check_sections(state.facts, "buffers", "tiers")
+        model = restored_state(state.tensors, "model", self._model)
+        tiers = {int(m): _restored_tier(state, m, model) for m in state.facts["tiers"]}
+        buffers = Buffers.restored(self._model, state.tensors, state.facts["buffers"])
+        # The optimizer checks before it changes, and nothing after it can fail.
+        self._optimizer.restore(restored_tensors(state.tensors, "server", model.trainable))
+        self._model.copy_(model)
+        self._buffers, self._tiers = buffers, tiers
+
+
+def _restored_tier(state: AggregatorState, number: str, like: FlatState) -> _Tier:
+    facts = state.facts["tiers"][number]
+    if "rounds" not in facts:
+        raise CheckpointError(f"the checkpoint's tier {number} has no rounds; use another one")
+    return _Tier(
+        trainable=restored_tensor(state.tensors, f"tier.{number}.trainable", like.trainable),
+        averaged=restored_tensor(state.tensors, f"tier.{number}.averaged", like.averaged),
+        rounds=int(facts["rounds"]),
+    )
+
+
+def _mean(buffer: Buffer) -> FlatState:
+    """A buffer's mean by shares, in the buffer's own memory."""
+    buffer.sums.trainable.div_(buffer.ledger.share_sum)
+    buffer.sums.averaged.div_(buffer.ledger.share_sum)
+    return buffer.sums
+
+
+def _blend(vectors: list[Tensor], weights: list[float], *, out: Tensor) -> None:
+    """Write the weighted sum of the vectors into `out`."""
+    torch.mul(vectors[0], weights[0], out=out)
+    for vector, weight in zip(vectors[1:], weights[1:], strict=True):
+        out.add_(vector, alpha=weight)

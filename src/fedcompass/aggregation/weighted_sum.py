@@ -1,0 +1,163 @@
+"""Weighted sums of updates: every strategy but FedAT (Algorithm 1's GroupAggregate)."""
+
+from collections.abc import Sequence
+from typing import Literal, assert_never
+
+import torch
+from pydantic import Field, model_validator
+
+from fedcompass.aggregation import server_optimizers
+from fedcompass.aggregation.aggregator import AggregatorState, Payload, check_sections
+from fedcompass.aggregation.buffers import Buffer, Buffers, Contribution, Ledger
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.aggregation.saved_tensors import (
+    named_state,
+    named_tensors,
+    restored_state,
+    restored_tensors,
+)
+from fedcompass.aggregation.server_optimizers import ServerSettings
+from fedcompass.aggregation.staleness import StalenessSettings, staleness_factor
+from fedcompass.settings import Settings
+from fedcompass.vocabulary import BufferId
+
+__all__ = ["AggregationSettings", "WeightedSum"]
+
+
+class AggregationSettings(Settings):
+    """How updates are weighted, scaled and applied; the defaults are FedCompass's."""
+
+    staleness: StalenessSettings = StalenessSettings()
+    server: ServerSettings = ServerSettings()
+    weighting: Literal["staleness-share", "staleness", "share"] = Field(
+        default="staleness-share", description="an update's weight: st(u) p_i, st(u) or p_i"
+    )
+    scale: Literal["none", "mean-share", "mean-count"] = Field(
+        default="none",
+        description="divide a merged sum by nothing, by the shares of those who answered "
+        "(synchronous rounds) or by the number of updates (FedBuff's K)",
+    )
+    payload: Payload = Field(default="delta", description="clients send changes or end models")
+    normalized: bool = Field(default=False, description="normalized averaging (FedCompass+N)")
+
+    @model_validator(mode="after")
+    def _normalize_only_changes(self) -> "AggregationSettings":
+        if self.normalized and self.payload == "model":
+            raise ValueError("normalized is true with payload 'model'; allowed: payload 'delta'")
+        return self
+
+
+class WeightedSum:
+    """The global model moves by the scaled sum of the weighted updates in the merged buffers."""
+
+    def __init__(self, model: FlatState, settings: AggregationSettings) -> None:
+        self._model = model
+        self._settings = settings
+        self._optimizer = server_optimizers.build(settings.server)
+        self._buffers = Buffers(model)
+
+    @property
+    def payload(self) -> Payload:
+        """What the updates' trainable part must be."""
+        return self._settings.payload
+
+    @property
+    def model(self) -> FlatState:
+        """The global model; a commit changes it in place."""
+        return self._model
+
+    def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
+        """Add an update to a buffer and give back its weight (before division by its steps)."""
+        weight = self._weight(contribution)
+        normalized = self._settings.normalized and not contribution.direct
+        step_weight = weight / contribution.steps if normalized else weight
+        self._buffers.fold(buffer, update, contribution, weight=weight, step_weight=step_weight)
+        return weight
+
+    def _weight(self, contribution: Contribution) -> float:
+        match self._settings.weighting:
+            case "share":
+                return contribution.share
+            case "staleness":
+                return staleness_factor(self._settings.staleness, contribution.staleness)
+            case "staleness-share":
+                factor = staleness_factor(self._settings.staleness, contribution.staleness)
+                return factor * contribution.share
+            case _:
+                assert_never(self._settings.weighting)
+
+    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
+        """Merge these buffers into the model and empty them.
+
+        Raises:
+            ValueError: none of them holds anything; nothing was changed.
+        """
+        merged = self._buffers.take(buffers, direct=direct)
+        divisor = 1.0 if direct else self._divisor(merged.ledger)
+        self._merge_model_buffers(merged, divisor)
+        self._form_step(merged, self._effective_steps(merged.ledger, direct) / divisor)
+        if direct:
+            self._model.trainable.sub_(merged.sums.trainable)
+        else:
+            self._optimizer.apply(self._model.trainable, merged.sums.trainable)
+        self._buffers.recycle(merged)
+
+    def _divisor(self, ledger: Ledger) -> float:
+        match self._settings.scale:
+            case "none":
+                return 1.0
+            case "mean-share":
+                return ledger.share_sum
+            case "mean-count":
+                return float(ledger.count)
+            case _:
+                assert_never(self._settings.scale)
+
+    def _effective_steps(self, ledger: Ledger, direct: bool) -> float:
+        """The factor τ_eff = Σ p_i Q_i / Σ p_i of normalized averaging; otherwise 1."""
+        if self._settings.normalized and not direct:
+            return ledger.share_steps_sum / ledger.share_sum
+        return 1.0
+
+    def _form_step(self, merged: Buffer, factor: float) -> None:
+        """Turn the sum into the step, in the same memory: what w has to move against.
+
+        End models give (1-s) w + factor Σ weight w_i with s = factor Σ weight.
+        """
+        step = merged.sums.trainable
+        if self._settings.payload == "model":
+            step.mul_(-factor).add_(self._model.trainable, alpha=factor * merged.ledger.weight_sum)
+        elif factor != 1.0:
+            step.mul_(factor)
+
+    def _merge_model_buffers(self, merged: Buffer, divisor: float) -> None:
+        """Move BatchNorm statistics towards their weighted mean, by at most all the way.
+
+        b = (1-s) b + s Σ weight b_i / Σ weight with s = min(1, Σ weight / divisor): a mean of
+        non-negative values, so a variance stays one whatever the server optimizer does.
+        """
+        weight_sum = merged.ledger.weight_sum
+        divisor = max(divisor, weight_sum)  # so that s = weight_sum / divisor is at most 1
+        averaged, counted = self._model.averaged, self._model.counted
+        averaged.mul_(1.0 - weight_sum / divisor).add_(merged.sums.averaged, alpha=1.0 / divisor)
+        torch.maximum(counted, merged.sums.counted, out=counted)
+
+    def state(self) -> AggregatorState:
+        """The model, the open buffers and the optimizer's state."""
+        tensors = named_state("model", self._model) | self._buffers.tensors()
+        tensors |= named_tensors("server", self._optimizer.state())
+        return AggregatorState(tensors, {"buffers": self._buffers.facts()})
+
+    def restore(self, state: AggregatorState) -> None:
+        """Go on from a checkpoint, bit-equal to never having stopped.
+
+        Raises:
+            CheckpointError: it does not fit; nothing was changed.
+        """
+        check_sections(state.facts, "buffers")
+        model = restored_state(state.tensors, "model", self._model)
+        buffers = Buffers.restored(self._model, state.tensors, state.facts["buffers"])
+        # The optimizer checks before it changes, and nothing after it can fail.
+        self._optimizer.restore(restored_tensors(state.tensors, "server", model.trainable))
+        self._model.copy_(model)
+        self._buffers = buffers

@@ -1,0 +1,37 @@
+"""The `fedcompass` command and its subcommands."""
+
+from typing import Annotated
+
+import typer
+
+from fedcompass import __version__
+from fedcompass.cli.schedule import schedule
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="fedcompass",
+    help="Federated learning for clients of unequal speed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedcompass {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),
+    ] = False,
+) -> None:
+    """Federated learning for clients of unequal speed."""
+
+
+app.command()(schedule)

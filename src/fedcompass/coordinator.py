@@ -1,0 +1,218 @@
+"""Carries out a scheduler's commands on the global model; the same object in both drivers."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, assert_never
+
+from torch import Tensor
+
+from fedcompass.aggregation import (
+    Aggregator,
+    AggregatorState,
+    Contribution,
+    FlatState,
+    GuardSettings,
+    Layout,
+    Payload,
+    Refusal,
+    RefusedUpdate,
+    check_update,
+)
+from fedcompass.errors import CheckpointError
+from fedcompass.journal import Journal, NoJournal
+from fedcompass.scheduling.commands import (
+    Command,
+    Commit,
+    Fold,
+    Quarantine,
+    SetDeadline,
+    StartTraining,
+)
+from fedcompass.scheduling.events import (
+    ClientJoined,
+    ClientLost,
+    DeadlinePassed,
+    Event,
+    QuarantineLifted,
+    TaskLost,
+    UpdateArrived,
+    UpdateRefused,
+)
+from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.strategies import Strategy
+from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds, Steps, TaskId
+
+__all__ = ["Coordinator", "Order", "Receipt", "Update"]
+
+Order: TypeAlias = StartTraining | SetDeadline | Quarantine
+"""What is left for the driver to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """A client's answer to a task, as it came in: nothing about it is trusted yet."""
+
+    client: ClientId
+    task: TaskId
+    version: ModelVersion
+    steps_done: Steps
+    tensors: FlatState
+    compute_seconds: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of an update: why it was refused, if it was, and what to do next."""
+
+    refused: RefusedUpdate | None
+    orders: list[Order]
+
+
+class Coordinator:
+    """Holds the global model and runs a strategy on it, event by event.
+
+    Updates are folded into their buffer as they arrive, so the server's memory grows with the
+    number of open groups, not with the number of clients.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        layout: Layout,
+        model: FlatState,
+        journal: Journal | None = None,
+    ) -> None:
+        self.scheduler: Scheduler = strategy.new_scheduler()
+        self.layout = layout
+        self.journal: Journal = journal or NoJournal()
+        self._aggregator: Aggregator = strategy.new_aggregator(model)
+        self._guard: GuardSettings = strategy.guard
+        self._snapshot: FlatState | None = None  # copy of the model, shared by a version's tasks
+
+    @property
+    def model(self) -> FlatState:
+        """The global model; merges change it in place."""
+        return self._aggregator.model
+
+    @property
+    def version(self) -> ModelVersion:
+        """How often the global model has changed."""
+        return self.scheduler.version
+
+    @property
+    def payload(self) -> Payload:
+        """What clients must send: the change or the end model."""
+        return self._aggregator.payload
+
+    def snapshot(self) -> FlatState:
+        """A copy of the present version that later merges leave alone; one per version."""
+        if self._snapshot is None:
+            self._snapshot = self.model.clone()
+        return self._snapshot
+
+    def join(self, at: Seconds, client: ClientId, samples: int) -> list[Order]:
+        """A client is ready to train."""
+        return self._handle(ClientJoined(at=at, client=client, samples=samples))
+
+    def lose(self, at: Seconds, client: ClientId) -> list[Order]:
+        """A client left or died."""
+        return self._handle(ClientLost(at=at, client=client))
+
+    def lose_task(self, at: Seconds, client: ClientId, task: TaskId) -> list[Order]:
+        """A client lives but lost its task."""
+        return self._handle(TaskLost(at=at, client=client, task=task))
+
+    def pass_deadline(self, at: Seconds, group: GroupId) -> list[Order]:
+        """A deadline set by `SetDeadline` is here."""
+        return self._handle(DeadlinePassed(at=at, group=group))
+
+    def lift_quarantine(self, at: Seconds, client: ClientId) -> list[Order]:
+        """An operator lets a client back in."""
+        return self._handle(QuarantineLifted(at=at, client=client))
+
+    def receive(self, at: Seconds, update: Update) -> Receipt:
+        """Take in an answer: check it, then fold it, then do what follows from it.
+
+        A refused update touches nothing; the sender is to be told `Receipt.refused`.
+        """
+        refused = self._inspect(update)
+        if refused is not None:
+            event = UpdateRefused(
+                at=at, client=update.client, task=update.task, reason=refused.reason.value
+            )
+            return Receipt(refused, self._handle(event))
+        arrived = UpdateArrived(
+            at=at,
+            client=update.client,
+            task=update.task,
+            steps_done=update.steps_done,
+            compute_seconds=update.compute_seconds,
+        )
+        return Receipt(None, self._handle(arrived, update.tensors))
+
+    def _inspect(self, update: Update) -> RefusedUpdate | None:
+        """The reason to refuse an update, if there is one; the cheap checks first."""
+        order = self.scheduler.outstanding(update.client)
+        if order is None or order.task != update.task:
+            holds = f"task {order.task}" if order else "no task"
+            message = f"client {update.client!r} answered task {update.task} but holds {holds}"
+            known = update.client in self.scheduler.roster.members
+            reason = Refusal.UNEXPECTED_TASK if known else Refusal.UNKNOWN_CLIENT
+            return RefusedUpdate(reason=reason, message=message)
+        if update.version != order.version:
+            message = f"task {order.task} is on version {order.version}, not {update.version}"
+            return RefusedUpdate(reason=Refusal.WRONG_VERSION, message=message)
+        if not 0 <= update.steps_done <= order.steps:
+            message = f"{update.steps_done} steps done; allowed: 0 to {order.steps}"
+            return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=message)
+        if update.steps_done == 0:
+            return None  # a lost task: its tensors are not looked at
+        reference = self.model if self.payload == "model" else None
+        return check_update(update.tensors, self.layout, self._guard, reference)
+
+    def _handle(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
+        commands = self.scheduler.handle(event)
+        self.journal.event(event)
+        return [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
+
+    def _carry_out(self, command: Command, tensors: FlatState | None) -> Order | None:
+        match command:
+            case Fold():
+                assert tensors is not None  # only an arrival folds, and it brings its tensors
+                contribution = Contribution(
+                    staleness=command.staleness,
+                    share=command.share,
+                    steps=command.steps,
+                    direct=command.direct,
+                )
+                weight = self._aggregator.fold(command.buffer, tensors, contribution)
+                self.journal.command(command, weight=weight)
+            case Commit():
+                self._aggregator.commit(command.buffers, direct=command.direct)
+                self._snapshot = None
+                self.journal.command(command)
+            case StartTraining() | SetDeadline() | Quarantine():
+                self.journal.command(command)
+                return command
+            case _:
+                assert_never(command)
+        return None
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything a checkpoint needs: tensors by name, and JSON facts."""
+        aggregator = self._aggregator.state()
+        facts = {"scheduler": self.scheduler.to_json(), "aggregator": aggregator.facts}
+        return aggregator.tensors, facts
+
+    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Go on from what `state` gave, exactly as if never stopped; for a fresh coordinator.
+
+        Raises:
+            CheckpointError: it does not fit this strategy or model; nothing was changed.
+        """
+        try:
+            scheduler_state, aggregator_facts = facts["scheduler"], facts["aggregator"]
+        except KeyError as error:
+            raise CheckpointError(f"the checkpoint has no {error}; use another one") from None
+        self._aggregator.restore(AggregatorState(tensors, aggregator_facts))
+        self.scheduler.restore(scheduler_state)
+        self._snapshot = None

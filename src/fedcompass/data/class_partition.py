@@ -1,0 +1,101 @@
+"""The paper's class partition: each client holds a few classes (appendix, ClassPartition).
+
+What the paper leaves open, settled:
+
+- `randint(n_min, n_max)` includes both ends, as its text says n_i ∈ [n_min, n_max].
+- The draw of classes is repeated until every class has a holder, as in the paper, but at most 1,000
+  times; then the last draw is mended, so that every request that can be met is met.
+- A share drawn from the normal law that is not positive is drawn again.
+- Shares become whole numbers by the largest remainder; every holder of a class gets at least one
+  sample of it, if there are that many.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcompass.data.apportion import apportion, fill_empty_rows
+from fedcompass.data.partition_settings import ClassRange
+from fedcompass.errors import SettingsError
+
+__all__ = ["assign_classes", "draw_class_counts"]
+
+_TRIES = 1_000
+
+
+def draw_class_counts(
+    class_sizes: NDArray[np.int64],
+    clients: int,
+    allowed: ClassRange,
+    mean: float,
+    std: float,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """How many samples of each class (column) each client (row) gets; columns sum to the sizes."""
+    holds = assign_classes(clients, len(class_sizes), allowed, rng)
+    counts = np.zeros(holds.shape, dtype=np.int64)
+    for label, size in enumerate(class_sizes):
+        holders = np.flatnonzero(holds[:, label])
+        counts[holders, label] = apportion(
+            _positive_normal(mean, std, len(holders), rng), int(size), at_least=1
+        )
+    fill_empty_rows(counts, holds)
+    return counts
+
+
+def assign_classes(
+    clients: int, classes: int, allowed: ClassRange, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Which client (row) holds which class (column); every class has a holder.
+
+    Raises:
+        SettingsError: no assignment can meet the range.
+    """
+    _check_possible(clients, classes, allowed)
+    for _ in range(_TRIES):
+        holds = np.zeros((clients, classes), dtype=np.bool_)
+        for client in range(clients):
+            held = int(rng.integers(allowed.n_min, allowed.n_max, endpoint=True))
+            holds[client, rng.permutation(classes)[:held]] = True
+        if holds.any(axis=0).all():
+            return holds
+    _mend(holds, allowed.n_max, rng)
+    return holds
+
+
+def _check_possible(clients: int, classes: int, allowed: ClassRange) -> None:
+    for name, value in allowed._asdict().items():
+        if value > classes:
+            raise SettingsError(
+                f"{name} is {value}; allowed: at most the {classes} classes there are"
+            )
+    if clients * allowed.n_max < classes:
+        raise SettingsError(
+            f"{clients} clients with at most n_max = {allowed.n_max} classes each cannot hold "
+            f"{classes} classes; set n_max to at least {-(-classes // clients)}"
+        )
+
+
+def _mend(holds: NDArray[np.bool_], n_max: int, rng: np.random.Generator) -> None:
+    """Give each class without a holder to a client, in place of one that has another holder too.
+
+    It always ends well: if no class has two holders, the clients together hold fewer than all
+    classes, so, as clients · n_max ≥ classes, one of them has room for another.
+    """
+    for label in rng.permutation(np.flatnonzero(~holds.any(axis=0))):
+        twice = np.argwhere(holds & (holds.sum(axis=0) > 1))
+        if len(twice):
+            client, given_up = rng.choice(twice)
+            holds[client, given_up] = False
+        else:
+            client = rng.choice(np.flatnonzero(holds.sum(axis=1) < n_max))
+        holds[client, label] = True
+
+
+def _positive_normal(
+    mean: float, std: float, size: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Normal draws, those at or below zero drawn again; with mean > 0 at least half are kept."""
+    draws = rng.normal(mean, std, size)
+    while (refused := draws <= 0).any():
+        draws[refused] = rng.normal(mean, std, int(refused.sum()))
+    return draws

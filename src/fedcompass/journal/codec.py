@@ -1,0 +1,58 @@
+"""Events and commands as JSON values, and events back."""
+
+from dataclasses import fields
+from typing import Any
+
+from fedcompass.errors import JournalError
+from fedcompass.scheduling import events
+from fedcompass.scheduling.commands import Command, Commit
+from fedcompass.scheduling.events import Event
+
+__all__ = ["command_to_json", "event_from_json", "event_to_json"]
+
+_EVENTS: dict[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        events.ClientJoined,
+        events.UpdateArrived,
+        events.UpdateRefused,
+        events.TaskLost,
+        events.ClientLost,
+        events.DeadlinePassed,
+        events.QuarantineLifted,
+    )
+}
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """An event with its kind under "event"."""
+    return {"event": type(event).__name__, **_values(event)}
+
+
+def command_to_json(command: Command) -> dict[str, Any]:
+    """A command with its kind under "command"; contributions as [client, task, staleness]."""
+    record = {"command": type(command).__name__, **_values(command)}
+    if isinstance(command, Commit):
+        record["buffers"] = list(command.buffers)
+        record["contributions"] = [[f.client, f.task, f.staleness] for f in command.contributions]
+    return record
+
+
+def event_from_json(record: dict[str, Any]) -> Event:
+    """The event a record describes.
+
+    Raises:
+        JournalError: an unknown kind, or fields that do not fit.
+    """
+    values = dict(record)
+    name = values.pop("event", None)
+    if name not in _EVENTS:
+        raise JournalError(f"event is {name!r}; allowed: {', '.join(_EVENTS)}")
+    try:
+        return _EVENTS[name](**values)
+    except TypeError as error:
+        raise JournalError(f"{name} cannot be read: {error}") from None
+
+
+def _values(fact: Any) -> dict[str, Any]:
+    return {field.name: getattr(fact, field.name) for field in fields(fact)}

@@ -1,0 +1,49 @@
+"""Doing one job with one trainer: the same lines in every executor, so the bits are the same."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, TrainJob, TrainResult
+from fedcompass.training.evaluation import evaluate, evaluate_clients
+from fedcompass.training.local import LocalTrainer
+
+__all__ = ["carry_out_evaluation", "carry_out_training", "one_thread"]
+
+
+def carry_out_training(trainer: LocalTrainer, job: TrainJob, out: FlatState) -> TrainResult:
+    """Train a job's client and write the update into `out`."""
+    began = time.perf_counter()
+    update = trainer.train(
+        job.start,
+        client=job.client,
+        local_round=job.local_round,
+        steps=job.steps,
+        payload=job.payload,
+        out=out,
+    )
+    return TrainResult(update=update, steps=job.steps, seconds=time.perf_counter() - began)
+
+
+def carry_out_evaluation(trainer: LocalTrainer, job: EvalJob) -> EvalResult:
+    """Measure a job's model."""
+    began = time.perf_counter()
+    metrics = evaluate(trainer, job.state, trainer.problem.test, job.metrics)
+    by_client: tuple[dict[str, float], ...] = ()
+    if job.client_metrics:
+        by_client = evaluate_clients(trainer, job.state, job.client_metrics)
+    return EvalResult(metrics=metrics, by_client=by_client, seconds=time.perf_counter() - began)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread meanwhile: how many share a sum changes its last bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,113 @@
+"""Jobs a simulation hands out, and what it may expect of whoever carries them out.
+
+In virtual time a task's result is needed only when its arrival is due, so an executor may train it
+at any moment between `submit` and `result`. Who trains, when and where never changes a bit.
+"""
+
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, overload
+
+from fedcompass.aggregation.aggregator import Payload
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.vocabulary import Seconds, Steps
+
+__all__ = ["EvalJob", "EvalResult", "Executor", "Job", "TrainJob", "TrainResult"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainJob:
+    """One local round of one client.
+
+    key: unique among all jobs of the executor.
+    client: the client's number in the problem.
+    local_round: how many rounds it has done before.
+    start: the model to start from; unchanged until the result is there. Jobs with the very same
+        object share its copy in the workers' memory.
+    needed_at: virtual time of its arrival; jobs are trained in about this order.
+    """
+
+    key: int
+    client: int
+    local_round: int
+    steps: Steps
+    start: FlatState
+    payload: Payload
+    needed_at: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvalJob:
+    """One measurement of a model.
+
+    key: unique among all jobs of the executor.
+    state: the model; unchanged until the result is there.
+    metrics: what to measure on the test set.
+    client_metrics: what to measure on each client's samples; nothing by default.
+    """
+
+    key: int
+    state: FlatState
+    metrics: tuple[str, ...]
+    client_metrics: tuple[str, ...] = ()
+
+
+Job: TypeAlias = TrainJob | EvalJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainResult:
+    """What the client sends.
+
+    update: valid until `release` or the next call of `result`, whichever comes first.
+    seconds: time the training took, for the record of a run; it decides nothing.
+    """
+
+    update: FlatState
+    steps: Steps
+    seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalResult:
+    """What was measured: by metric on the test set, and by client and metric if that was asked."""
+
+    metrics: dict[str, float]
+    by_client: tuple[dict[str, float], ...] = field(default=())
+    seconds: Seconds
+
+
+class Executor(Protocol):
+    """Carries out jobs. Every job submitted is either asked for with `result` or discarded."""
+
+    def submit(self, job: Job) -> None:
+        """Take in a job; it may start at once."""
+
+    @overload
+    def result(self, job: TrainJob) -> TrainResult: ...
+    @overload
+    def result(self, job: EvalJob) -> EvalResult: ...
+    def result(self, job: Job) -> TrainResult | EvalResult:
+        """Wait for a job's result; it can be asked for once.
+
+        Raises:
+            TaskFailed: the job raised, or the process that had it died.
+        """
+
+    def release(self, job: TrainJob) -> None:
+        """Say that the job's update is no longer used."""
+
+    def discard(self, job: Job) -> None:
+        """Say that a submitted job's result will not be asked for."""
+
+    def close(self) -> None:
+        """Stop at once and free everything; a second call does nothing."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

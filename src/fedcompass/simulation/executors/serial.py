@@ -1,0 +1,75 @@
+"""Training in the simulation's own process, one job at a time, when its result is due."""
+
+from types import TracebackType
+from typing import Self, overload
+
+import torch
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.simulation.executors.carry_out import (
+    carry_out_evaluation,
+    carry_out_training,
+    one_thread,
+)
+from fedcompass.simulation.executors.protocol import (
+    EvalJob,
+    EvalResult,
+    Job,
+    TrainJob,
+    TrainResult,
+)
+from fedcompass.training.local import LocalSettings, LocalTrainer
+from fedcompass.training.problem import Problem
+
+__all__ = ["SerialExecutor"]
+
+
+class SerialExecutor:
+    """An `Executor` without processes; needs two models of memory, works anywhere."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: LocalSettings,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.trainer = LocalTrainer(problem, settings, seed, device)
+        self._update: FlatState | None = None  # reused by one result after the other
+
+    def submit(self, job: Job) -> None:
+        """Do nothing yet: training early would only cost memory."""
+
+    @overload
+    def result(self, job: TrainJob) -> TrainResult: ...
+    @overload
+    def result(self, job: EvalJob) -> EvalResult: ...
+    def result(self, job: Job) -> TrainResult | EvalResult:
+        """Carry out the job now."""
+        with one_thread():
+            if isinstance(job, EvalJob):
+                return carry_out_evaluation(self.trainer, job)
+            if self._update is None:
+                self._update = self.trainer.layout.empty(job.start.trainable.device)
+            return carry_out_training(self.trainer, job, self._update)
+
+    def release(self, job: TrainJob) -> None:
+        """Do nothing: the next result overwrites the update."""
+
+    def discard(self, job: Job) -> None:
+        """Do nothing: the job was never begun."""
+
+    def close(self) -> None:
+        """Forget the update."""
+        self._update = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,237 @@
+"""The named recipes (fedavg … fedcompass+n): a scheduler and an aggregation rule, with defaults.
+
+A bare name follows its own paper's formula with that paper's defaults. The FedCompass paper's
+experiments scale FedAsync and FedBuff by p_i: `variant="share"`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedcompass.aggregation import (
+    AggregationSettings,
+    Aggregator,
+    FlatState,
+    GuardSettings,
+    TierAverage,
+    WeightedSum,
+)
+from fedcompass.errors import SettingsError
+from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.registry import new_scheduler, policy_kind
+from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.settings import unknown_key
+
+__all__ = ["Recipe", "Strategy", "describe", "names", "register", "strategy"]
+
+_AGGREGATION_KEYS = ("staleness", "server", "normalized", "weighting", "scale", "payload")
+_OTHER_KEYS = ("variant", "guard")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a named strategy is put together: which scheduler, and what differs from the defaults."""
+
+    summary: str
+    scheduler: str
+    scheduling: Mapping[str, Any] = field(default_factory=dict)
+    aggregation: Mapping[str, Any] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    by_tiers: bool = False
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A recipe with all its settings filled in and checked."""
+
+    name: str
+    variant: str
+    scheduler: str
+    scheduling: SchedulerSettings
+    aggregation: AggregationSettings
+    guard: GuardSettings
+    by_tiers: bool
+
+    def new_scheduler(self) -> Scheduler:
+        """A fresh scheduler."""
+        return new_scheduler(self.scheduler, self.scheduling)
+
+    def new_aggregator(self, model: FlatState) -> Aggregator:
+        """An aggregator that changes `model` in place."""
+        if self.by_tiers:
+            return TierAverage(model, self.aggregation.server)
+        return WeightedSum(model, self.aggregation)
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings as JSON values, for the record of a run."""
+        return {
+            "name": self.name,
+            "variant": self.variant,
+            "scheduler": self.scheduler,
+            "scheduling": self.scheduling.model_dump(),
+            "aggregation": self.aggregation.model_dump(),
+            "guard": self.guard.model_dump(),
+        }
+
+
+_BY_SHARE = {"weighting": "share", "scale": "mean-share"}
+_OWN_OR_SHARE = {
+    "payload": "delta",
+    "weighting": "staleness-share",
+    "scale": "none",
+    "staleness": {"alpha": 0.9, "a": 0.5},
+}
+_ADAPTIVE = {"learning_rate": 0.01, "tau": 1e-3}
+
+_RECIPES: dict[str, Recipe] = {
+    "fedavg": Recipe(
+        "rounds: everybody trains Q steps, the server waits for all and averages by samples",
+        "synchronous",
+        aggregation=_BY_SHARE,
+    ),
+    "fedavgm": Recipe(
+        "fedavg, the average going through server momentum",
+        "synchronous",
+        aggregation={**_BY_SHARE, "server": {"optimizer": "momentum", "beta": 0.9}},
+    ),
+    "fedadam": Recipe(
+        "fedavg with Adam on the server",
+        "synchronous",
+        aggregation={**_BY_SHARE, "server": {"optimizer": "adam", **_ADAPTIVE}},
+    ),
+    "fedyogi": Recipe(
+        "fedavg with Yogi on the server",
+        "synchronous",
+        aggregation={**_BY_SHARE, "server": {"optimizer": "yogi", **_ADAPTIVE}},
+    ),
+    "fedadagrad": Recipe(
+        "fedavg with Adagrad on the server",
+        "synchronous",
+        aggregation={**_BY_SHARE, "server": {"optimizer": "adagrad", **_ADAPTIVE, "beta1": 0.0}},
+    ),
+    "fedasync": Recipe(
+        "every answer is mixed into the model at once, the less the staler it is",
+        "immediate",
+        aggregation={
+            "payload": "model",
+            "weighting": "staleness",
+            "scale": "none",
+            "staleness": {"alpha": 0.6, "a": 0.5},
+        },
+        variants={"share": _OWN_OR_SHARE},
+    ),
+    "fedbuff": Recipe(
+        "every K answers make one update, whoever sent them; nobody waits",
+        "buffered",
+        scheduling={"buffer_size": 10},
+        aggregation={
+            "weighting": "staleness",
+            "scale": "mean-count",
+            "staleness": {"alpha": 1.0, "a": 0.5},
+        },
+        variants={"share": _OWN_OR_SHARE},
+    ),
+    "fedat": Recipe(
+        "clients of similar pace form tiers; each runs fedavg by itself, and rare tiers count more",
+        "tiered",
+        by_tiers=True,
+    ),
+    "fedcompass": Recipe(
+        "Compass gives each client as many steps as let its group answer together; groups merge",
+        "compass",
+    ),
+    "fedcompass+m": Recipe(
+        "fedcompass, the groups' merges going through server momentum",
+        "compass",
+        aggregation={"server": {"optimizer": "momentum", "beta": 0.9}},
+    ),
+    "fedcompass+n": Recipe(
+        "fedcompass with normalized averaging: an update counts per step, not by its steps",
+        "compass",
+        aggregation={"normalized": True},
+    ),
+}
+
+
+def names() -> list[str]:
+    """The strategies there are."""
+    return list(_RECIPES)
+
+
+def register(name: str, recipe: Recipe) -> None:
+    """Make a strategy of your own known by name; the name must be free (or mean the same)."""
+    if _RECIPES.setdefault(name, recipe) != recipe:
+        raise SettingsError(f"a strategy named {name!r} exists already; choose another name")
+
+
+def describe() -> dict[str, str]:
+    """One line for each strategy."""
+    return {name: recipe.summary for name, recipe in _RECIPES.items()}
+
+
+def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
+    """A strategy with some of its settings changed.
+
+    Keys are the scheduler's (`steps`, `min_steps`, `buffer_size`, `weights`, …), `staleness`,
+    `server`, `normalized` and `guard`, and `variant` where there are several.
+
+    Raises:
+        SettingsError: no such strategy, a key it does not have, or a value out of range.
+    """
+    recipe = _recipe(name)
+    kind = policy_kind(recipe.scheduler)
+    scheduling_keys = list(kind.settings.model_fields)
+    known = [*scheduling_keys, *_own_keys(recipe)]
+    for key in settings:
+        if key not in known:
+            raise SettingsError(unknown_key(key, known, f"strategy {name!r}"))
+    variant = settings.get("variant", "own")
+    scheduling = {key: settings[key] for key in scheduling_keys if key in settings}
+    aggregation = {key: settings[key] for key in _AGGREGATION_KEYS if key in settings}
+    rule = _merged(recipe.aggregation, _variant(recipe, name, variant), aggregation)
+    return Strategy(
+        name=name,
+        variant=variant,
+        scheduler=recipe.scheduler,
+        scheduling=kind.settings(**_merged(recipe.scheduling, scheduling)),
+        aggregation=AggregationSettings(**rule),
+        guard=GuardSettings(**settings.get("guard", {})),
+        by_tiers=recipe.by_tiers,
+    )
+
+
+def known_keys(name: str) -> list[str]:
+    """Every setting a strategy has."""
+    recipe = _recipe(name)
+    return [*policy_kind(recipe.scheduler).settings.model_fields, *_own_keys(recipe)]
+
+
+def _own_keys(recipe: Recipe) -> tuple[str, ...]:
+    if recipe.by_tiers:
+        return ("server", "guard")
+    return (*_AGGREGATION_KEYS, *_OTHER_KEYS) if recipe.variants else (*_AGGREGATION_KEYS, "guard")
+
+
+def _recipe(name: str) -> Recipe:
+    if name not in _RECIPES:
+        raise SettingsError(f"strategy is {name!r}; allowed: {', '.join(_RECIPES)}")
+    return _RECIPES[name]
+
+
+def _variant(recipe: Recipe, name: str, variant: str) -> Mapping[str, Any]:
+    if variant == "own":
+        return {}
+    if variant not in recipe.variants:
+        allowed = ", ".join(["own", *recipe.variants])
+        raise SettingsError(f"variant of {name!r} is {variant!r}; allowed: {allowed}")
+    return recipe.variants[variant]
+
+
+def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers win; nested tables are merged key by key."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+            merged[key] = _merged(merged[key], value) if both else value
+    return merged

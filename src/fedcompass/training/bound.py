@@ -1,0 +1,107 @@
+"""A module whose tensors lie in flat vectors, so that loading a model is three copies."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.training.problem import Problem
+from fedcompass.training.streams import seeded, stream_key
+
+__all__ = ["BoundModel", "build_module"]
+
+
+def build_module(problem: Problem, seed: int) -> nn.Module:
+    """The problem's model with initial weights that depend only on the seed."""
+    with seeded(stream_key(seed, "model")):
+        return problem.model()
+
+
+class BoundModel:
+    """A module on a device with its saved tensors as views into `state`'s flat vectors."""
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        self.module = module.to(device)
+        self.layout = Layout.of(self.module)
+        self.state = self.layout.state_of(self.module, device)
+        self._unsaved = _unsaved_buffers(self.module)
+        self._places = _bind(self.module, self.layout, self.state)
+
+    @torch.no_grad()
+    def load(self, state: FlatState) -> None:
+        """Take over a model's values; what is not saved with a model starts as it was built."""
+        self.state.copy_(state)
+        for place in self._places:
+            place.restore()
+        for owner, name, initial in self._unsaved:
+            owner._buffers[name] = initial.clone()
+
+    @torch.no_grad()
+    def collect(self) -> FlatState:
+        """The module's present values: `state`, after fetching what does not lie in it."""
+        for place in self._places:
+            place.fetch()
+        return self.state
+
+
+@dataclass(slots=True)
+class _Place:
+    """One saved tensor of a module, and where its values lie in the flat vectors.
+
+    owner, name: the submodule that holds it, and under which name.
+    view: its slice of the flat vectors.
+    tensor: what the module uses; the view, or a tensor apart where dtypes differ or names alias.
+    alias: a further name of a tensor that has its place already (tied weights).
+    """
+
+    owner: nn.Module
+    name: str
+    view: Tensor
+    tensor: Tensor
+    alias: bool
+    is_view: bool
+
+    def restore(self) -> None:
+        if self.name in self.owner._buffers:
+            self.owner._buffers[self.name] = self.tensor
+        if not self.is_view and not self.alias:
+            self.tensor.copy_(self.view)
+
+    def fetch(self) -> None:
+        # A module may assign a new tensor to its buffer instead of writing into the old one.
+        present = self.owner._buffers.get(self.name)
+        if present is not None and present is not self.tensor:
+            self.tensor.copy_(present)
+            self.owner._buffers[self.name] = self.tensor
+        if not self.is_view:
+            self.view.copy_(self.tensor)
+
+
+def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_Place]:
+    held = module.state_dict(keep_vars=True)
+    used: dict[int, Tensor] = {}  # the module's own tensor by id -> what it uses from now on
+    places = []
+    for spec, view in layout.views(state):
+        tensor = held[spec.name]
+        path, _, name = spec.name.rpartition(".")
+        owner = module.get_submodule(path)
+        alias = id(tensor) in used
+        is_view = not alias and tensor.dtype == view.dtype
+        if is_view and isinstance(tensor, nn.Parameter):
+            tensor.data = view
+        used.setdefault(id(tensor), view if is_view and name in owner._buffers else tensor)
+        places.append(_Place(owner, name, view, used[id(tensor)], alias, is_view))
+    for place in places:
+        place.restore()
+    return places
+
+
+def _unsaved_buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    """Buffers that are not part of the saved state; one task must not see another's."""
+    return [
+        (owner, name, buffer.clone())
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None and name in owner._non_persistent_buffers_set
+    ]

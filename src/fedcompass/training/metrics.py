@@ -1,0 +1,143 @@
+"""What can be measured on a test set, each summed up batch by batch."""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedcompass.errors import SettingsError
+from fedcompass.settings import unknown_key
+from fedcompass.training.problem import Loss
+
+__all__ = ["METRICS", "Metric", "check_metrics", "make_metrics"]
+
+
+class Metric(Protocol):
+    """Sums up batches; memory does not grow with their number."""
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        """Take in the model's outputs for one batch."""
+
+    def value(self) -> float:
+        """The metric over all batches taken in so far."""
+
+
+class MeanLoss:
+    """Mean loss per sample, for a loss that is a mean over the batch."""
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+        self._sum: Tensor | float = 0.0
+        self._samples = 0
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        """Take in one batch's mean, weighted by its size."""
+        self._sum = self._sum + self._loss(outputs, targets).double() * len(targets)
+        self._samples += len(targets)
+
+    def value(self) -> float:
+        """Sum of losses over number of samples."""
+        return float(self._sum) / self._samples
+
+
+class Accuracy:
+    """Share of targets that are the class with the largest output."""
+
+    def __init__(self, _loss: Loss) -> None:
+        self._hits: Tensor | int = 0
+        self._targets = 0
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        """Count hits; targets are class numbers, one per sample or per pixel."""
+        self._hits = self._hits + (_predicted(outputs, targets) == targets).sum()
+        self._targets += targets.numel()
+
+    def value(self) -> float:
+        """Hits over targets."""
+        return int(self._hits) / self._targets
+
+
+class BalancedAccuracy:
+    """Mean over the classes that occur of the share of their targets that are hit."""
+
+    def __init__(self, _loss: Loss) -> None:
+        self._hits: Tensor | int = 0
+        self._targets: Tensor | int = 0
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        """Count hits and targets per class."""
+        classes = outputs.shape[1]
+        hit = targets[_predicted(outputs, targets) == targets]
+        self._hits = self._hits + torch.bincount(hit.flatten(), minlength=classes)
+        self._targets = self._targets + torch.bincount(targets.flatten(), minlength=classes)
+
+    def value(self) -> float:
+        """Mean recall; a class without targets has none and does not count."""
+        targets = torch.as_tensor(self._targets)
+        occurs = targets > 0
+        return float((torch.as_tensor(self._hits)[occurs].double() / targets[occurs]).mean())
+
+
+class SoftDice:
+    """Mean over samples and classes of sum(p y) / (sum (p + y) / 2 + 1e-7); 1 where both are empty.
+
+    Outputs are probabilities [samples, classes, ...] (Fed-IXI's network ends in a softmax); targets
+    are one-hot of the same shape, or class numbers [samples, ...].
+    """
+
+    def __init__(self, _loss: Loss) -> None:
+        self._sum: Tensor | float = 0.0
+        self._scores = 0
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        """Score each sample and class over its spatial axes."""
+        if targets.ndim == outputs.ndim - 1:
+            targets = functional.one_hot(targets, outputs.shape[1]).movedim(-1, 1)
+        p, y = outputs.flatten(2), targets.flatten(2)
+        overlap = (p * y).sum(2)
+        size = (0.5 * (p + y)).sum(2)
+        score = torch.where(size == 0, 1.0, overlap / (size + 1e-7))
+        self._sum = self._sum + score.double().sum()
+        self._scores += score.numel()
+
+    def value(self) -> float:
+        """Mean score."""
+        return float(self._sum) / self._scores
+
+
+METRICS: dict[str, Callable[[Loss], Metric]] = {
+    "loss": MeanLoss,
+    "accuracy": Accuracy,
+    "balanced_accuracy": BalancedAccuracy,
+    "dice": SoftDice,
+}
+"""Every metric by its name; each is made from the problem's loss."""
+
+
+def check_metrics(names: Iterable[str]) -> None:
+    """Refuse a name that no metric has.
+
+    Raises:
+        SettingsError: naming it, the known ones and the nearest.
+    """
+    for name in names:
+        if name not in METRICS:
+            raise SettingsError(unknown_key(name, METRICS, "metrics"))
+
+
+def make_metrics(names: Iterable[str], loss: Loss) -> dict[str, Metric]:
+    """Fresh metrics by name, in the given order."""
+    names = tuple(names)
+    check_metrics(names)
+    return {name: METRICS[name](loss) for name in names}
+
+
+def _predicted(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.ndim != targets.ndim + 1 or outputs.shape[1] < 2:
+        raise SettingsError(
+            f"accuracy needs outputs [samples, classes, ...] with 2 or more classes and class "
+            f"numbers as targets; got {list(outputs.shape)} and {list(targets.shape)}"
+        )
+    return outputs.argmax(1)

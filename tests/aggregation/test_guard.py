@@ -1,0 +1,136 @@
+from math import inf, nan
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcompass.aggregation import (
+    FlatState,
+    GuardSettings,
+    Layout,
+    Refusal,
+    RefusedUpdate,
+    TensorSpec,
+    check_update,
+)
+from fedcompass.errors import SettingsError
+
+LAYOUT = Layout(
+    (
+        TensorSpec("weight", (3,), torch.float32, "trainable"),
+        TensorSpec("variance", (2,), torch.float32, "averaged"),
+        TensorSpec("batches", (1,), torch.int64, "counted"),
+    )
+)
+
+
+def update(
+    trainable: object = (1.0, 2.0, 2.0), averaged: object = (1.0, 1.0), counted: object = (5,)
+) -> FlatState:
+    return FlatState(torch.tensor(trainable), torch.tensor(averaged), torch.tensor(counted))
+
+
+def refusal(
+    candidate: FlatState, max_norm: float | None = None, reference: FlatState | None = None
+) -> RefusedUpdate | None:
+    """What the guard says; the candidate must come out of it untouched."""
+    before = candidate.clone()
+    answer = check_update(candidate, LAYOUT, GuardSettings(max_norm=max_norm), reference)
+    for name, vector in candidate.tensors().items():
+        assert torch.equal(vector.nan_to_num(), before.tensors()[name].nan_to_num())
+    return answer
+
+
+def test_a_good_update_passes() -> None:
+    assert refusal(update()) is None
+
+
+@pytest.mark.parametrize("bad", [nan, inf, -inf])
+def test_one_value_that_is_not_finite_is_enough_to_refuse(bad: float) -> None:
+    for candidate, segment in (
+        (update(trainable=(1.0, bad, 0.0)), "trainable"),
+        (update(averaged=(1.0, bad)), "averaged"),
+    ):
+        assert refusal(candidate) == RefusedUpdate(
+            reason=Refusal.NOT_FINITE,
+            message=f"the update's {segment} vector has NaN or infinite values; check its training",
+        )
+
+
+def test_huge_finite_values_are_finite() -> None:
+    assert refusal(update(trainable=(1e30, -3e38, 0.0), averaged=(1e30, 1e38))) is None
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        update(trainable=(1.0,)),  # would broadcast
+        update(trainable=1.0),
+        update(trainable=((1.0, 2.0, 2.0),)),
+        update(trainable=(1.0, 2.0, 2.0, 3.0)),
+        update(averaged=(1.0,)),
+        update(counted=(5, 5)),
+        FlatState(torch.ones(3).double(), torch.ones(2), torch.tensor([5])),
+        FlatState(torch.ones(3), torch.ones(2).half(), torch.tensor([5])),
+        FlatState(torch.ones(3), torch.ones(2), torch.tensor([5.0])),
+    ],
+)
+def test_another_shape_or_dtype_is_refused(candidate: FlatState) -> None:
+    answer = refusal(candidate)
+    assert answer is not None
+    assert answer.reason == Refusal.WRONG_LAYOUT
+
+
+def test_a_layout_refusal_says_what_came_and_what_was_expected() -> None:
+    answer = refusal(update(trainable=(1.0,)))
+    assert answer is not None
+    assert answer.message == (
+        "the update's trainable vector is float32[1], the model has float32[3]; "
+        "send the model's own layout"
+    )
+
+
+def test_the_norm_bound_refuses_only_what_lies_above_it() -> None:
+    assert refusal(update(trainable=(1.0, 2.0, 2.0)), max_norm=3.0) is None
+    answer = refusal(update(trainable=(2.0, 4.0, 4.0)), max_norm=3.0)
+    assert answer == RefusedUpdate(
+        reason=Refusal.NORM_TOO_LARGE,
+        message="the update's norm is 6, max_norm allows 3; "
+        "lower the client's learning rate or raise max_norm",
+    )
+
+
+def test_the_norm_is_right_where_its_square_overflows() -> None:
+    huge = update(trainable=(3e30, 4e30, 0.0))
+    assert refusal(huge, max_norm=5.1e30) is None
+    answer = refusal(huge, max_norm=4.9e30)
+    assert answer is not None
+    assert answer.reason == Refusal.NORM_TOO_LARGE
+
+
+def test_for_end_models_the_bound_is_about_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, end = update(trainable=(100.0, 0.0, 0.0)), update(trainable=(101.0, 2.0, 2.0))
+    for chunk in (2, 1 << 18):
+        monkeypatch.setattr("fedcompass.aggregation.guard._CHUNK", chunk)
+        assert refusal(end, max_norm=3.0, reference=start) is None
+        answer = refusal(end, max_norm=2.9, reference=start)
+        assert answer is not None
+        assert answer.reason == Refusal.NORM_TOO_LARGE
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(width=32), min_size=3, max_size=3))
+def test_the_light_pass_agrees_with_looking_at_every_value(values: list[float]) -> None:
+    candidate = update(trainable=values)
+    assert (refusal(candidate) is None) == bool(candidate.trainable.isfinite().all())
+
+
+def test_a_model_without_buffers_can_be_checked() -> None:
+    layout = Layout(LAYOUT.specs[:1])
+    assert check_update(layout.zeros(), layout, GuardSettings(max_norm=1)) is None
+
+
+def test_a_norm_bound_must_be_positive() -> None:
+    with pytest.raises(SettingsError, match=r"max_norm is 0; allowed: above 0"):
+        GuardSettings(max_norm=0)

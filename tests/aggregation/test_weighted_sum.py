@@ -1,0 +1,406 @@
+import json
+from math import cos, sin
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcompass.aggregation import (
+    AggregationSettings,
+    Aggregator,
+    AggregatorState,
+    Contribution,
+    FlatState,
+    GuardSettings,
+    Layout,
+    ServerSettings,
+    StalenessSettings,
+    TensorSpec,
+    WeightedSum,
+    check_update,
+)
+from fedcompass.errors import CheckpointError, LayoutMismatch, SettingsError
+
+HALF = StalenessSettings(kind="constant", alpha=0.5)
+LAYOUT = Layout(
+    (
+        TensorSpec("weight", (3,), torch.float32, "trainable"),
+        TensorSpec("variance", (1,), torch.float32, "averaged"),
+        TensorSpec("batches", (1,), torch.int64, "counted"),
+    )
+)
+
+
+def state(*trainable: float, averaged: float = 1.0, counted: int = 0) -> FlatState:
+    return FlatState(
+        torch.tensor(trainable), torch.tensor([float(averaged)]), torch.tensor([counted])
+    )
+
+
+def weighted_sum(model: FlatState | None = None, **settings: Any) -> WeightedSum:
+    return WeightedSum(model or state(0.0, 0.0, 0.0), AggregationSettings(**settings))
+
+
+def by(
+    share: float = 1.0, *, staleness: int = 0, steps: int = 1, direct: bool = False
+) -> Contribution:
+    return Contribution(staleness=staleness, share=share, steps=steps, direct=direct)
+
+
+def trainable(aggregator: Aggregator) -> list[float]:
+    return aggregator.model.trainable.tolist()
+
+
+# Weights and scaling of each strategy
+
+
+def test_fedavg_takes_the_mean_by_shares() -> None:
+    fedavg = weighted_sum(state(10.0, 10.0, 10.0), weighting="share", scale="mean-share")
+    assert fedavg.fold(0, state(4.0, 0.0, 8.0), by(0.25)) == 0.25
+    assert fedavg.fold(0, state(0.0, 4.0, 8.0), by(0.75)) == 0.75
+    fedavg.commit([0])
+    assert trainable(fedavg) == [9.0, 7.0, 2.0]
+
+
+def test_fedavg_renormalizes_over_those_who_answered() -> None:
+    fedavg = weighted_sum(weighting="share", scale="mean-share")
+    fedavg.fold(0, state(4.0, 0.0, 8.0), by(0.125))
+    fedavg.fold(0, state(0.0, 4.0, 8.0), by(0.375))
+    fedavg.commit([0])
+    assert trainable(fedavg) == [-1.0, -3.0, -8.0]
+
+
+def test_fedcompass_merges_a_group_with_the_general_buffer() -> None:
+    compass = weighted_sum(staleness={"alpha": 1.0, "a": 0.5})
+    assert compass.fold(3, state(8.0, 0.0, 0.0), by(0.5)) == 0.5
+    assert compass.fold(0, state(0.0, 8.0, 0.0), by(0.5, staleness=3)) == 0.25
+    assert trainable(compass) == [0.0, 0.0, 0.0]
+    compass.commit([3, 0])
+    assert trainable(compass) == [-4.0, -2.0, 0.0]
+
+
+def test_another_groups_buffer_is_left_alone() -> None:
+    compass = weighted_sum(staleness=HALF)
+    compass.fold(1, state(2.0, 0.0, 0.0), by())
+    compass.fold(2, state(0.0, 2.0, 0.0), by())
+    compass.commit([1, 0])
+    assert trainable(compass) == [-1.0, 0.0, 0.0]
+    compass.commit([2, 0])
+    assert trainable(compass) == [-1.0, -1.0, 0.0]
+
+
+def test_fedbuff_divides_by_the_number_of_updates_not_by_the_sum_of_weights() -> None:
+    fedbuff = weighted_sum(
+        staleness=HALF, weighting="staleness", scale="mean-count", server={"learning_rate": 2.0}
+    )
+    fedbuff.fold(0, state(2.0, 0.0, 4.0), by(0.9))
+    fedbuff.fold(0, state(0.0, 2.0, 4.0), by(0.1))
+    fedbuff.commit([0])  # 2 * 1/2 * (0.5 Δ1 + 0.5 Δ2)
+    assert trainable(fedbuff) == [-1.0, -1.0, -4.0]
+
+
+def test_fedasync_mixes_the_clients_model_in() -> None:
+    fedasync = weighted_sum(
+        state(1.0, 2.0, 3.0), staleness={"alpha": 0.5}, weighting="staleness", payload="model"
+    )
+    assert fedasync.payload == "model"
+    assert fedasync.fold(0, state(5.0, 2.0, 0.0), by(staleness=3)) == 0.25
+    fedasync.commit([0])  # 0.75 w + 0.25 w_i
+    assert trainable(fedasync) == [2.0, 2.0, 2.25]
+
+
+def test_end_models_can_be_applied_directly() -> None:
+    mixing = weighted_sum(
+        state(1.0, 2.0, 3.0), staleness=HALF, payload="model", server={"learning_rate": 0.1}
+    )
+    mixing.fold(0, state(3.0, 2.0, 1.0), by(direct=True))
+    mixing.commit([0], direct=True)
+    assert trainable(mixing) == [2.0, 2.0, 2.0]
+
+
+# Server optimizer, normalization, direct commits
+
+
+def test_merges_go_through_momentum_and_first_answers_do_not() -> None:
+    compass = weighted_sum(staleness=HALF, server={"optimizer": "momentum", "beta": 0.5})
+    compass.fold(1, state(4.0, 0.0, 0.0), by(direct=True))
+    compass.commit([1], direct=True)
+    assert trainable(compass) == [-2.0, 0.0, 0.0]
+    for _ in range(2):
+        compass.fold(1, state(0.0, 4.0, 0.0), by())
+        compass.commit([1])
+    assert trainable(compass) == [-2.0, -5.0, 0.0]  # 2, then 0.5 * 2 + 2
+
+
+def test_normalized_merges_weigh_a_step_alike_whoever_took_it() -> None:
+    compass = weighted_sum(staleness=HALF, normalized=True)
+    compass.fold(1, state(8.0, 0.0, 0.0), by(0.25, steps=4))  # 0.5 * 0.25 * 8 / 4 = 0.25
+    compass.fold(0, state(0.0, 8.0, 0.0), by(0.75, steps=2))  # 0.5 * 0.75 * 8 / 2 = 1.5
+    compass.commit([1, 0])  # times (0.25 * 4 + 0.75 * 2) / 1 = 2.5
+    assert trainable(compass) == [-0.625, -3.75, 0.0]
+
+
+def test_with_equal_steps_normalization_changes_nothing() -> None:
+    plain, normalized = weighted_sum(staleness=HALF), weighted_sum(staleness=HALF, normalized=True)
+    for compass in (plain, normalized):
+        compass.fold(1, state(8.0, 1.0, 3.0), by(0.25, steps=4))
+        compass.fold(1, state(0.0, 8.0, 5.0), by(0.5, steps=4))
+        compass.commit([1])
+    assert trainable(plain) == trainable(normalized)
+
+
+def test_first_answers_are_not_normalized() -> None:
+    compass = weighted_sum(staleness=HALF, normalized=True)
+    compass.fold(1, state(8.0, 0.0, 0.0), by(0.25, steps=4, direct=True))
+    compass.commit([1], direct=True)
+    assert trainable(compass) == [-1.0, 0.0, 0.0]
+
+
+def test_a_first_answer_leaves_the_late_updates_of_its_buffer_waiting() -> None:
+    compass = weighted_sum(staleness=HALF, normalized=True)
+    compass.fold(0, state(0.0, 8.0, 0.0), by(steps=4))
+    compass.fold(0, state(8.0, 0.0, 0.0), by(steps=4, direct=True))
+    compass.commit([0], direct=True)
+    assert trainable(compass) == [-4.0, 0.0, 0.0]
+    compass.commit([0])
+    assert trainable(compass) == [-4.0, -4.0, 0.0]
+
+
+def test_normalization_of_end_models_is_refused() -> None:
+    with pytest.raises(SettingsError, match="normalized is true with payload 'model'"):
+        AggregationSettings(normalized=True, payload="model")
+
+
+def test_nested_settings_name_the_field() -> None:
+    with pytest.raises(SettingsError, match=r"staleness: alpha is 25; allowed: a number above 0"):
+        weighted_sum(staleness={"alpha": 25})
+
+
+# Model buffers
+
+
+def test_batch_norm_statistics_move_by_the_sum_of_weights() -> None:
+    compass = weighted_sum(state(0.0, 0.0, 0.0, averaged=8.0), staleness=HALF, normalized=True)
+    compass.fold(1, state(0.0, 0.0, 0.0, averaged=4.0), by(0.5, steps=7))
+    compass.fold(1, state(0.0, 0.0, 0.0, averaged=0.0), by(0.5, steps=2))
+    compass.commit([1])  # s = 0.5, the mean is 2
+    assert compass.model.averaged.tolist() == [5.0]
+
+
+def test_batch_norm_statistics_never_move_past_their_mean() -> None:
+    compass = weighted_sum(
+        state(0.0, 0.0, 0.0, averaged=8.0), weighting="staleness", staleness={"alpha": 1.0}
+    )
+    for value in (1.0, 3.0):  # the weights sum to 2
+        compass.fold(1, state(0.0, 0.0, 0.0, averaged=value), by())
+    compass.commit([1])
+    assert compass.model.averaged.tolist() == [2.0]
+
+
+def test_a_full_synchronous_round_replaces_the_statistics() -> None:
+    fedavg = weighted_sum(state(0.0, 0.0, 0.0, averaged=1e6), weighting="share", scale="mean-share")
+    for share in (0.1, 0.2, 0.3):
+        fedavg.fold(0, state(0.0, 0.0, 0.0, averaged=2.0), by(share))
+    fedavg.commit([0])
+    assert fedavg.model.averaged.tolist() == pytest.approx([2.0])
+
+
+def test_integer_buffers_take_the_maximum_of_present_and_contributions() -> None:
+    compass = weighted_sum(state(0.0, 0.0, 0.0, counted=5))
+    for count in (3, 9, 4):
+        compass.fold(count, state(0.0, 0.0, 0.0, counted=count), by())
+    compass.commit([3])
+    assert compass.model.counted.tolist() == [5]
+    compass.commit([9, 4])
+    assert compass.model.counted.tolist() == [9]
+
+
+@settings(deadline=None)
+@given(
+    variances=st.lists(st.floats(0, 1e4, width=32), min_size=1, max_size=12),
+    optimizer=st.sampled_from(["momentum", "adam", "yogi", "adagrad"]),
+    share=st.floats(0.01, 1),
+)
+def test_variances_never_turn_negative_under_any_server_optimizer(
+    variances: list[float], optimizer: str, share: float
+) -> None:
+    compass = weighted_sum(server={"optimizer": optimizer, "learning_rate": 3.0})
+    for variance in variances:
+        compass.fold(1, state(1.0, -1.0, 0.0, averaged=variance), by(share))
+        compass.commit([1])
+        assert 0 <= compass.model.averaged.item() <= max(1.0, *variances) * 1.001
+
+
+def test_a_weight_that_vanishes_changes_nothing() -> None:
+    compass = weighted_sum(state(1.0, 2.0, 3.0), staleness={"a": 5000.0}, scale="mean-count")
+    assert compass.fold(1, state(9.0, 9.0, 9.0, averaged=9.0), by(staleness=9)) == 0
+    compass.commit([1])
+    assert trainable(compass) == [1.0, 2.0, 3.0]
+    assert compass.model.averaged.tolist() == [1.0]
+
+
+# What must not happen
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        state(float("nan"), 0.0, 0.0),
+        state(float("inf"), 0.0, 0.0),
+        state(1.0),
+        state(1.0, 2.0, 3.0, 4.0),
+        FlatState(torch.ones(3).double(), torch.ones(1), torch.tensor([0])),
+    ],
+)
+def test_a_refused_update_leaves_the_model_bit_identical(bad: FlatState) -> None:
+    refused, untroubled = weighted_sum(), weighted_sum()
+    for aggregator in (refused, untroubled):
+        aggregator.fold(1, state(0.1, 0.2, 0.3), by(0.3))
+    assert check_update(bad, LAYOUT, GuardSettings()) is not None
+    for aggregator in (refused, untroubled):
+        aggregator.commit([1])
+    assert torch.equal(refused.model.trainable, untroubled.model.trainable)
+
+
+@pytest.mark.parametrize("fold_first", [True, False])
+@pytest.mark.parametrize(
+    "bad",
+    [state(1.0), FlatState(torch.ones(3).half(), torch.ones(1), torch.tensor([0]))],
+)
+def test_an_unchecked_update_neither_broadcasts_nor_changes_anything(
+    bad: FlatState, fold_first: bool
+) -> None:
+    compass = weighted_sum(staleness=HALF)
+    if fold_first:
+        compass.fold(1, state(2.0, 2.0, 2.0), by())
+    with pytest.raises(LayoutMismatch, match="the update's trainable vector is"):
+        compass.fold(1, bad, by())
+    compass.fold(1, state(2.0, 0.0, 0.0), by())
+    compass.commit([1])
+    assert trainable(compass) == ([-2.0, -1.0, -1.0] if fold_first else [-1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_commit_of_nothing_is_an_error_that_changes_nothing(direct: bool) -> None:
+    compass = weighted_sum(staleness=HALF)
+    compass.fold(1, state(2.0, 2.0, 2.0), by(direct=not direct))
+    with pytest.raises(ValueError, match="nothing to merge"):
+        compass.commit([1, 0], direct=direct)
+    compass.commit([1], direct=not direct)
+    assert trainable(compass) == [-1.0, -1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    "values", [{"staleness": -1}, {"share": 0.0}, {"share": float("nan")}, {"steps": 0}]
+)
+def test_a_contribution_out_of_range_cannot_be_made(values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="staleness >= 0, share > 0 and steps >= 1"):
+        Contribution(**({"staleness": 0, "share": 0.5, "steps": 1} | values))
+
+
+def test_updates_are_only_read() -> None:
+    compass = weighted_sum(server={"optimizer": "adam"})
+    update = state(1.0, 2.0, 3.0, averaged=4.0, counted=5)
+    compass.fold(1, update, by(0.5))
+    compass.fold(1, update, by(0.5))
+    compass.commit([1])
+    assert update.trainable.tolist() == [1.0, 2.0, 3.0]
+    assert update.averaged.tolist() == [4.0]
+    assert update.counted.tolist() == [5]
+
+
+# Checkpoints
+
+
+def journey(aggregator: Aggregator, folds: range) -> None:
+    """Fold updates into three buffers and commit some, the same for the same range."""
+    for number in folds:
+        update = state(sin(number), cos(number), -sin(number), averaged=number, counted=number)
+        aggregator.fold(number % 3, update, by(0.1, staleness=number % 4, steps=1 + number % 5))
+        if number % 4 == 3:
+            aggregator.commit([number % 3, 0])
+
+
+def through_json(saved: AggregatorState) -> AggregatorState:
+    """As a file would keep it."""
+    tensors = {name: tensor.clone() for name, tensor in saved.tensors.items()}
+    return AggregatorState(tensors, json.loads(json.dumps(saved.facts)))
+
+
+@settings(deadline=None)
+@given(
+    stop=st.integers(0, 12),
+    optimizer=st.sampled_from(["plain", "momentum", "adam", "yogi", "adagrad"]),
+    normalized=st.booleans(),
+)
+def test_going_on_from_a_checkpoint_is_bit_equal_to_never_stopping(
+    stop: int, optimizer: str, normalized: bool
+) -> None:
+    unbroken, stopped, resumed = (
+        weighted_sum(server={"optimizer": optimizer}, normalized=normalized) for _ in range(3)
+    )
+    journey(unbroken, range(13))
+    journey(stopped, range(stop))
+    resumed.fold(7, state(9.0, 9.0, 9.0), by(direct=True))  # forgotten by restoring
+    resumed.restore(through_json(stopped.state()))
+    journey(resumed, range(stop, 13))
+    ours, theirs = resumed.state(), unbroken.state()
+    assert ours.facts == theirs.facts
+    assert list(ours.tensors) == list(theirs.tensors)
+    for name, tensor in theirs.tensors.items():
+        assert torch.equal(ours.tensors[name], tensor), name
+
+
+def test_restoring_keeps_the_models_own_memory() -> None:
+    model = state(1.0, 2.0, 3.0)
+    aggregator = weighted_sum(model)
+    aggregator.restore(through_json(weighted_sum(state(4.0, 5.0, 6.0)).state()))
+    assert aggregator.model is model
+    assert model.trainable.tolist() == [4.0, 5.0, 6.0]
+
+
+Damage = Literal["tensor", "shape", "dtype", "ledger", "section", "server"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("tensor", "has no tensor 'buffer.1.averaged'"),
+        ("shape", r"'model.trainable' is torch.float32\[2\], this model needs torch.float32\[3\]"),
+        ("dtype", "'model.averaged' is torch.float64"),
+        ("ledger", r"ledger of 'buffer.1' is .*KeyError\('share_sum'\)"),
+        ("section", r"keeps \['buffers', 'tiers'\], this one keeps \['buffers'\]"),
+        ("server", "restore with the optimizer"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_changes_nothing(damage: Damage, message: str) -> None:
+    compass = weighted_sum(staleness=HALF)
+    compass.fold(1, state(2.0, 2.0, 2.0), by())
+    saved = through_json(compass.state())
+    match damage:
+        case "tensor":
+            del saved.tensors["buffer.1.averaged"]
+        case "shape":
+            saved.tensors["model.trainable"] = torch.ones(2)
+        case "dtype":
+            saved.tensors["model.averaged"] = torch.ones(1).double()
+        case "ledger":
+            del saved.facts["buffers"]["buffer.1"]["share_sum"]
+        case "section":
+            saved.facts["tiers"] = {}
+        case "server":
+            saved.tensors["server.velocity"] = torch.ones(3)
+    with pytest.raises(CheckpointError, match=message):
+        compass.restore(saved)
+    compass.commit([1])
+    assert trainable(compass) == [-1.0, -1.0, -1.0]
+
+
+def test_server_state_of_another_size_is_refused() -> None:
+    compass = weighted_sum(server=ServerSettings(optimizer="momentum"))
+    saved = through_json(compass.state())
+    saved.tensors["server.velocity"] = torch.ones(2)
+    with pytest.raises(CheckpointError, match=r"'server\.velocity' is"):
+        compass.restore(saved)
