@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,19 +36,22 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[st
     Raises:
         CheckpointError: it cannot be written (a full disk, no permission); the old file stays.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.partial")  # one name, so that crashes leave one at most
     try:
-        metadata = {_KEY: json.dumps({"format": FORMAT, **facts})}
+        metadata = {_KEY: json.dumps({**facts, "format": FORMAT})}
         save_file({name: t.contiguous() for name, t in tensors.items()}, beside, metadata)
         _sync(beside)
         beside.replace(path)
-        _sync(path.parent)
     except (OSError, SafetensorError) as error:
-        beside.unlink(missing_ok=True)
         raise CheckpointError(
             f"{path} could not be written: {error}. The checkpoint before it is untouched; "
             "free some space or choose another folder, then resume."
         ) from None
+    finally:
+        with suppress(OSError):  # where there is no such folder there is nothing to remove
+            beside.unlink(missing_ok=True)
+    with suppress(OSError):  # some file systems cannot sync a folder; the file is in place
+        _sync(path.parent)
 
 
 def _sync(path: Path) -> None:
@@ -70,11 +74,21 @@ def load_checkpoint(path: Path) -> Checkpoint:
         with safe_open(path, framework="pt") as file:
             metadata = (file.metadata() or {}).get(_KEY)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        facts = json.loads(metadata) if metadata else {}
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
-    if facts.get("format") != FORMAT:
+    return Checkpoint(tensors, _facts(path, metadata))
+
+
+def _facts(path: Path, metadata: str | None) -> dict[str, Any]:
+    if metadata is None:
+        raise CheckpointError(f"{path} is not a fedcompass checkpoint; give one a run has saved")
+    try:
+        facts = json.loads(metadata)
+        found = facts.pop("format", None)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    if found != FORMAT:
         raise CheckpointError(
-            f"{path} has checkpoint format {facts.get('format')!r}; this version reads {FORMAT}"
+            f"{path} has checkpoint format {found!r}; this version reads {FORMAT}"
         )
-    return Checkpoint(tensors, facts)
+    return dict(facts)

@@ -81,12 +81,14 @@ class Coordinator:
         model: FlatState,
         journal: Journal | None = None,
     ) -> None:
+        self._strategy = strategy
         self.scheduler: Scheduler = strategy.new_scheduler()
         self.layout = layout
         self.journal: Journal = journal or NoJournal()
         self._aggregator: Aggregator = strategy.new_aggregator(model)
         self._guard: GuardSettings = strategy.guard
         self._snapshot: FlatState | None = None  # copy of the model, shared by a version's tasks
+        self._starts: dict[ModelVersion, FlatState] = {}  # of the orders given last
 
     @property
     def model(self) -> FlatState:
@@ -108,6 +110,10 @@ class Coordinator:
         if self._snapshot is None:
             self._snapshot = self.model.clone()
         return self._snapshot
+
+    def start_model(self, order: StartTraining) -> FlatState:
+        """The model an order starts from; to be asked for before the next event."""
+        return self._starts[order.version]
 
     def join(self, at: Seconds, client: ClientId, samples: int) -> list[Order]:
         """A client is ready to train."""
@@ -172,6 +178,7 @@ class Coordinator:
     def _handle(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
         commands = self.scheduler.handle(event)
         self.journal.event(event)
+        self._starts = {}
         return [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
 
     def _carry_out(self, command: Command, tensors: FlatState | None) -> Order | None:
@@ -190,7 +197,11 @@ class Coordinator:
                 self._aggregator.commit(command.buffers, direct=command.direct)
                 self._snapshot = None
                 self.journal.command(command)
-            case StartTraining() | SetDeadline() | Quarantine():
+            case StartTraining():
+                self._starts[command.version] = self.snapshot()  # before a later merge changes it
+                self.journal.command(command)
+                return command
+            case SetDeadline() | Quarantine():
                 self.journal.command(command)
                 return command
             case _:
@@ -200,19 +211,48 @@ class Coordinator:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything a checkpoint needs: tensors by name, and JSON facts."""
         aggregator = self._aggregator.state()
-        facts = {"scheduler": self.scheduler.to_json(), "aggregator": aggregator.facts}
+        facts = {
+            "made_with": self._identity(),
+            "scheduler": self.scheduler.to_json(),
+            "aggregator": aggregator.facts,
+        }
         return aggregator.tensors, facts
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Go on from what `state` gave, exactly as if never stopped; for a fresh coordinator.
+        """Go on from what `state` gave, exactly as if never stopped.
 
         Raises:
             CheckpointError: it does not fit this strategy or model; nothing was changed.
         """
+        scheduler = self._strategy.new_scheduler()
         try:
-            scheduler_state, aggregator_facts = facts["scheduler"], facts["aggregator"]
-        except KeyError as error:
-            raise CheckpointError(f"the checkpoint has no {error}; use another one") from None
-        self._aggregator.restore(AggregatorState(tensors, aggregator_facts))
-        self.scheduler.restore(scheduler_state)
-        self._snapshot = None
+            difference = _difference(facts["made_with"], self._identity())
+            if difference is not None:
+                raise CheckpointError(
+                    f"{difference}; resume with what the checkpoint was made with"
+                )
+            scheduler.restore(facts["scheduler"])
+            self._aggregator.restore(AggregatorState(tensors, facts["aggregator"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint is incomplete: {error!r}; use another") from None
+        self.scheduler, self._snapshot, self._starts = scheduler, None, {}
+
+    def _identity(self) -> dict[str, Any]:
+        """What a run that goes on from a checkpoint must share with it; the guard may change."""
+        strategy = self._strategy.to_json()
+        del strategy["guard"]
+        layout = {str(number): str(spec) for number, spec in enumerate(self.layout.specs)}
+        return {"strategy": strategy, "layout": layout}
+
+
+def _difference(saved: Any, ours: Any, where: str = "") -> str | None:
+    """Say which value differs first, None if none does."""
+    if isinstance(saved, dict) and isinstance(ours, dict):
+        for key in {**saved, **ours}:
+            found = _difference(saved.get(key), ours.get(key), f"{where}.{key}" if where else key)
+            if found is not None:
+                return found
+        return None
+    if saved == ours:
+        return None
+    return f"{where} is {saved!r} in the checkpoint and {ours!r} in this run"

@@ -1,7 +1,7 @@
 """Checked, frozen settings whose errors name the field, the value and what is allowed."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import annotated_types
@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from fedcompass.errors import SettingsError
 
-__all__ = ["Settings", "unknown_key"]
+__all__ = ["Settings", "merged", "unknown_key"]
 
 _BOUNDS = (
     (annotated_types.Ge, "ge", "at least"),
@@ -32,6 +32,16 @@ class Settings(BaseModel):
         except ValidationError as error:
             problems = [_explain(type(self), detail) for detail in error.errors()]
             raise SettingsError("; ".join(problems)) from None
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of settings laid over each other: later ones win, nested tables key by key."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+            result[key] = merged(result[key], value) if both else value
+    return result
 
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> str:
@@ -66,6 +76,8 @@ def _own_message(name: str, detail: ErrorDetails) -> str:
 def _allowed(field: FieldInfo | None) -> str:
     if field is None:
         return ""
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        return f"a table with {', '.join(field.annotation.model_fields)}"
     bounds = [
         f"{words} {getattr(mark, attribute):g}"
         for kind, attribute, words in _BOUNDS

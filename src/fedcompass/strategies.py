@@ -20,9 +20,9 @@ from fedcompass.errors import SettingsError
 from fedcompass.scheduling.policy import SchedulerSettings
 from fedcompass.scheduling.registry import new_scheduler, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.settings import unknown_key
+from fedcompass.settings import merged, unknown_key
 
-__all__ = ["Recipe", "Strategy", "describe", "names", "register", "strategy"]
+__all__ = ["Recipe", "Strategy", "describe", "known_keys", "names", "register", "strategy"]
 
 _AGGREGATION_KEYS = ("staleness", "server", "normalized", "weighting", "scale", "payload")
 _OTHER_KEYS = ("variant", "guard")
@@ -68,14 +68,14 @@ class Strategy:
             "name": self.name,
             "variant": self.variant,
             "scheduler": self.scheduler,
-            "scheduling": self.scheduling.model_dump(),
-            "aggregation": self.aggregation.model_dump(),
-            "guard": self.guard.model_dump(),
+            "scheduling": self.scheduling.model_dump(mode="json"),
+            "aggregation": self.aggregation.model_dump(mode="json"),
+            "guard": self.guard.model_dump(mode="json"),
         }
 
 
 _BY_SHARE = {"weighting": "share", "scale": "mean-share"}
-_OWN_OR_SHARE = {
+_SHARE_VARIANT = {
     "payload": "delta",
     "weighting": "staleness-share",
     "scale": "none",
@@ -118,7 +118,7 @@ _RECIPES: dict[str, Recipe] = {
             "scale": "none",
             "staleness": {"alpha": 0.6, "a": 0.5},
         },
-        variants={"share": _OWN_OR_SHARE},
+        variants={"share": _SHARE_VARIANT},
     ),
     "fedbuff": Recipe(
         "every K answers make one update, whoever sent them; nobody waits",
@@ -129,7 +129,7 @@ _RECIPES: dict[str, Recipe] = {
             "scale": "mean-count",
             "staleness": {"alpha": 1.0, "a": 0.5},
         },
-        variants={"share": _OWN_OR_SHARE},
+        variants={"share": _SHARE_VARIANT},
     ),
     "fedat": Recipe(
         "clients of similar pace form tiers; each runs fedavg by itself, and rare tiers count more",
@@ -180,22 +180,20 @@ def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
     """
     recipe = _recipe(name)
     kind = policy_kind(recipe.scheduler)
-    scheduling_keys = list(kind.settings.model_fields)
-    known = [*scheduling_keys, *_own_keys(recipe)]
     for key in settings:
-        if key not in known:
-            raise SettingsError(unknown_key(key, known, f"strategy {name!r}"))
+        if key not in known_keys(name):
+            raise SettingsError(unknown_key(key, known_keys(name), f"strategy {name!r}"))
     variant = settings.get("variant", "own")
-    scheduling = {key: settings[key] for key in scheduling_keys if key in settings}
+    scheduling = {key: settings[key] for key in kind.settings.model_fields if key in settings}
     aggregation = {key: settings[key] for key in _AGGREGATION_KEYS if key in settings}
-    rule = _merged(recipe.aggregation, _variant(recipe, name, variant), aggregation)
+    rule = merged(recipe.aggregation, _variant(recipe, name, variant), aggregation)
     return Strategy(
         name=name,
         variant=variant,
         scheduler=recipe.scheduler,
-        scheduling=kind.settings(**_merged(recipe.scheduling, scheduling)),
+        scheduling=kind.settings(**merged(recipe.scheduling, scheduling)),
         aggregation=AggregationSettings(**rule),
-        guard=GuardSettings(**settings.get("guard", {})),
+        guard=_guard(settings.get("guard", {})),
         by_tiers=recipe.by_tiers,
     )
 
@@ -221,17 +219,16 @@ def _recipe(name: str) -> Recipe:
 def _variant(recipe: Recipe, name: str, variant: str) -> Mapping[str, Any]:
     if variant == "own":
         return {}
-    if variant not in recipe.variants:
+    if variant not in list(recipe.variants):  # a list, so that any value can be looked up
         allowed = ", ".join(["own", *recipe.variants])
         raise SettingsError(f"variant of {name!r} is {variant!r}; allowed: {allowed}")
     return recipe.variants[variant]
 
 
-def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win; nested tables are merged key by key."""
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        for key, value in layer.items():
-            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-            merged[key] = _merged(merged[key], value) if both else value
-    return merged
+def _guard(given: object) -> GuardSettings:
+    if isinstance(given, GuardSettings):
+        return given
+    if not isinstance(given, Mapping):
+        keys = ", ".join(GuardSettings.model_fields)
+        raise SettingsError(f"guard is {given!r}; allowed: a table with {keys}")
+    return GuardSettings(**given)

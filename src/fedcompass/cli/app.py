@@ -3,11 +3,15 @@
 from typing import Annotated
 
 import typer
+import typer.core
 
 from fedcompass import __version__
 from fedcompass.cli.schedule import schedule
 
 __all__ = ["app"]
+
+# Plain help and one-line errors: drawing them with rich doubles the start and eats "[…]" in texts.
+typer.core.HAS_RICH = False
 
 app = typer.Typer(
     name="fedcompass",
@@ -25,7 +29,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def _options(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),

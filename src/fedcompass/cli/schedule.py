@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,6 +48,8 @@ def schedule(
     from fedcompass.simulation.fleet import Fleet, FleetSettings
     from fedcompass.simulation.timetable import row, timetable
 
+    if not 0 <= until < inf:
+        raise SettingsError(f"--until is {until}; allowed: a finite time of at least 0")
     seconds = _paces(paces)
     changes = tuple(_change(text) for text in change or ())
     fleet = Fleet(
@@ -97,7 +100,8 @@ def _change(text: str) -> "SpeedChange":
 def _print_table(rows: Iterable[dict[str, Any]]) -> None:
     """Plain aligned columns, so that the output reads the same in a file and in a terminal."""
     print(
-        f"{'time':>10}  {'event':<8}  {'client':>6}  {'steps':>5}  {'group':>5}  {'version':>7}  staleness"
+        f"{'time':>10}  {'event':<8}  {'client':>6}  {'steps':>5}  {'group':>5}"
+        f"  {'version':>7}  staleness"
     )
     for record in rows:
         staleness = ", ".join(f"{c}: {s}" for c, s in record.get("contributions", ()))

@@ -6,6 +6,7 @@ The lines carry no wall-clock time, so the same run writes the same bytes.
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -24,7 +25,7 @@ class Journal(Protocol):
     """Takes down what happens in a run, in order."""
 
     def event(self, event: Event) -> None:
-        """An event is about to be handled."""
+        """An event was taken in; its commands follow."""
         ...
 
     def command(self, command: Command, **notes: Any) -> None:
@@ -65,6 +66,10 @@ class FileJournal:
         header: facts about the run, such as the strategy's settings.
         resume_at: keep so many bytes of an existing file and go on after them.
         durable: wait for the disk after every `flush`.
+
+    Raises:
+        JournalError: it cannot be written (it is there already, no permission, a full disk), or it
+            is shorter than `resume_at`.
     """
 
     def __init__(
@@ -75,15 +80,31 @@ class FileJournal:
         resume_at: int | None = None,
         durable: bool = False,
     ) -> None:
-        self._durable = durable
+        self._path, self._durable = path, durable
         self._file: BinaryIO
+        try:
+            self._file = path.open("xb" if resume_at is None else "r+b")
+        except OSError as error:
+            raise self._failure(error) from None
         if resume_at is None:
-            self._file = path.open("xb")
             self._write({"journal": SCHEMA, **header})
         else:
-            self._file = path.open("r+b")
-            self._file.truncate(resume_at)
-            self._file.seek(resume_at)
+            self._go_on_after(resume_at)
+
+    def _go_on_after(self, size: int) -> None:
+        present = self._file.seek(0, os.SEEK_END)
+        if present < size:  # truncating to more than there is would fill up with zeros
+            self._file.close()
+            raise JournalError(
+                f"{self._path} has {present} bytes, the checkpoint was made at {size}; "
+                "resume from an older checkpoint or start over"
+            )
+        try:
+            self._file.truncate(size)
+        except OSError as error:
+            self._file.close()
+            raise self._failure(error) from None
+        self._file.seek(size)
 
     def event(self, event: Event) -> None:
         """Append an event."""
@@ -95,19 +116,36 @@ class FileJournal:
 
     def flush(self) -> int:
         """Hand everything to the system (to the disk if durable); returns the size in bytes."""
-        self._file.flush()
-        if self._durable:
-            os.fsync(self._file.fileno())
+        try:
+            self._file.flush()
+            if self._durable:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._failure(error) from None
         return self._file.tell()
 
     def close(self) -> None:
         """Flush and close."""
-        if not self._file.closed:
+        if self._file.closed:
+            return
+        try:
             self.flush()
-            self._file.close()
+        finally:
+            with suppress(OSError):  # the flush has said so
+                self._file.close()
 
     def _write(self, record: dict[str, Any]) -> None:
-        self._file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        try:
+            self._file.write(line)
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: OSError) -> JournalError:
+        return JournalError(
+            f"{self._path} cannot be written: {error.strerror}; "
+            "make room or give another folder, then resume"
+        )
 
 
 def read_journal(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -122,25 +160,32 @@ def read_journal(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise JournalError(f"{path}: {error.strerror}; give a run's journal.jsonl") from None
     with file:
         number = 0
-        for number, line in enumerate(file, start=1):
+        for line in file:
             if not line.endswith(b"\n"):
                 break
+            number += 1
             record = _record(path, number, line)
-            if number == 1 and record.get("journal") != SCHEMA:
-                raise JournalError(
-                    f"{path}: line 1 says schema {record.get('journal')!r}; "
-                    f"this version reads schema {SCHEMA}"
-                )
+            if number == 1:
+                _check_header(path, record)
             yield number, record
         if number == 0:
-            raise JournalError(f"{path} is empty; give a run's journal.jsonl")
+            raise JournalError(f"{path} has no header line; give a run's journal.jsonl")
+
+
+def _check_header(path: Path, header: dict[str, Any]) -> None:
+    if "journal" not in header:
+        raise JournalError(f"{path}: line 1 is not a journal's header; give a run's journal.jsonl")
+    if header["journal"] != SCHEMA:
+        raise JournalError(
+            f"{path}: line 1 says schema {header['journal']!r}; this version reads schema {SCHEMA}"
+        )
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise JournalError(f"{path}: line {number} is damaged: {error}") from None
     if not isinstance(record, dict):
-        raise JournalError(f"{path}: line {number} is not an object: {record!r}")
+        raise JournalError(f"{path}: line {number} is not an object: {str(record)[:80]}")
     return record

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcompass.errors import JournalError, ReplayMismatch, SettingsError
+from fedcompass.errors import EventRefused, JournalError, ReplayMismatch, SettingsError
 from fedcompass.journal.codec import command_to_json, event_from_json
 from fedcompass.journal.journal import read_journal
 from fedcompass.scheduling.registry import new_scheduler, policy_kind
@@ -42,8 +42,7 @@ def replay(path: Path) -> Replayed:
         if "event" in record:
             if expected:
                 raise _mismatch(path, number, record, expected[0])
-            given = scheduler.handle(event_from_json(record))
-            expected.extend(json.loads(json.dumps(command_to_json(c))) for c in given)
+            expected.extend(_given(scheduler, path, number, record))
             events += 1
         else:
             if not expected or not _covers(record, expected[0]):
@@ -60,6 +59,19 @@ def _scheduler(path: Path, header: dict[str, Any]) -> Scheduler:
         return new_scheduler(strategy["scheduler"], settings)
     except (KeyError, TypeError, SettingsError) as error:
         raise JournalError(f"{path}: line 1 does not say which scheduler ran: {error!r}") from None
+
+
+def _given(
+    scheduler: Scheduler, path: Path, number: int, record: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The commands that follow from an event's line, as a journal writes them."""
+    try:
+        commands = scheduler.handle(event_from_json(record))
+    except EventRefused as error:
+        raise ReplayMismatch(f"{path}: line {number} cannot have happened: {error}") from None
+    except (JournalError, TypeError, ValueError) as error:  # fields of the wrong kind
+        raise JournalError(f"{path}: line {number} is damaged: {error}") from None
+    return [json.loads(json.dumps(command_to_json(command))) for command in commands]
 
 
 def _covers(record: dict[str, Any], command: dict[str, Any]) -> bool:

@@ -61,7 +61,8 @@ class Fold:
 class Commit:
     """Merge these buffers into the global model, which becomes `version`, and empty them.
 
-    `contributions` are the folds that the buffers hold, in the order in which they came.
+    `contributions` are the folds that the buffers hold: buffer by buffer, each in the order in
+    which they came.
     """
 
     at: Seconds

@@ -52,10 +52,14 @@ def observed(
     elapsed: Seconds,
     compute_seconds: Seconds | None,
 ) -> Pace:
-    """The estimate after one more answer of `steps` steps that took `elapsed` seconds in all."""
-    if settings.overhead_aware and compute_seconds is not None:
+    """The estimate after one more answer of `steps` steps that took `elapsed` seconds in all.
+
+    A compute time that cannot be (negative, not a number, longer than the task took) is a
+    client's mistake and not believed: `elapsed`, which the driver measured, counts instead.
+    """
+    if settings.overhead_aware and compute_seconds is not None and 0 <= compute_seconds <= elapsed:
         seconds_per_step = max(compute_seconds / steps, _FASTEST)
-        overhead = max(elapsed - compute_seconds, 0.0)
+        overhead = elapsed - compute_seconds
     else:
         seconds_per_step = max(elapsed / steps, _FASTEST)
         overhead = 0.0

@@ -1,5 +1,6 @@
 """The one door of every scheduler: an event goes in, a list of commands comes out."""
 
+from math import inf
 from typing import Any, assert_never
 
 from fedcompass.errors import EventRefused
@@ -20,6 +21,9 @@ from fedcompass.scheduling.roster import Member, Roster
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
 
 __all__ = ["Scheduler"]
+
+_BACKWARDS: Seconds = 2 * INSTANT
+"""Events of one instant come in any order, so time may step back by an instant and its rounding."""
 
 
 class Scheduler:
@@ -105,10 +109,10 @@ class Scheduler:
         self.policy.restore(state["policy"], self.roster)
 
     def _check(self, event: Event) -> None:
-        if not event.at >= self.now - INSTANT:  # also refuses NaN
+        if not self.now - _BACKWARDS <= event.at < inf:  # also refuses NaN
             raise EventRefused(
-                f"{type(event).__name__} at t={event.at:g}s comes after an event at "
-                f"t={self.now:g}s. Send events in the order of their time."
+                f"{type(event).__name__} at t={event.at}s comes after an event at "
+                f"t={self.now}s. Send events in the order of their time, which is finite."
             )
         match event:
             case UpdateArrived() | TaskLost():
@@ -147,7 +151,7 @@ class Scheduler:
         due = self.policy.deadline_of(event.group)
         if due is not None and event.at < due - INSTANT:
             raise EventRefused(
-                f"the deadline of group {event.group} is at t={due:g}s, not t={event.at:g}s. "
+                f"the deadline of group {event.group} is at t={due}s, not t={event.at}s. "
                 "Send DeadlinePassed at the time SetDeadline gave."
             )
 

@@ -40,7 +40,9 @@ class EventQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._heap: list[_Entry[T]] = []
-        self._instant: list[tuple[TaskId, int, _Entry[T]]] = []  # arrivals at one instant, last first
+        self._instant: list[
+            tuple[TaskId, int, _Entry[T]]
+        ] = []  # arrivals at one instant, last first
         self._instant_ends: Seconds = 0.0
         self._serial = 0
 
@@ -74,19 +76,15 @@ class EventQueue(Generic[T]):
 
     @property
     def between_instants(self) -> bool:
-        """Whether `moments` and `restore` keep the order exactly: no instant is half served."""
+        """Whether `moments` keeps the order exactly: no instant is half served."""
         return not self._instant
 
-    def moments(self) -> list[tuple[int, int, Moment[T]]]:
-        """All that is queued, as (kind, order, moment), while `between_instants`."""
-        entries = sorted(self._heap, key=lambda entry: entry.serial)
-        return [(entry.kind, entry.order, entry.moment) for entry in entries]
+    def moments(self) -> list[Moment[T]]:
+        """All that is queued, in the order in which it was added, while `between_instants`.
 
-    def restore(self, moments: list[tuple[int, int, Moment[T]]]) -> None:
-        """Fill an empty queue with what `moments` gave."""
-        for kind, order, moment in moments:
-            due = moment.at if kind == _ARRIVAL else moment.at + INSTANT
-            self._add(due, kind, order, moment)
+        Added to an empty queue in this order, it comes out as it would have here.
+        """
+        return [entry.moment for entry in sorted(self._heap, key=lambda entry: entry.serial)]
 
     def _add(self, due: Seconds, kind: int, order: int, moment: Moment[T]) -> None:
         self._serial += 1

@@ -62,6 +62,7 @@ class Fleet:
     def __init__(self, settings: FleetSettings, seed: int) -> None:
         self.settings = settings
         self._clients = settings.clients
+        self.seed = seed
         self._pace = Stream(seed, "pace")
         self._jitter = Stream(seed, "jitter")
         self._dropout = Stream(seed, "dropout")

@@ -1,15 +1,16 @@
-"""The schedule alone: which client trains how long and what is merged when, without any training."""
+"""The schedule alone: who trains how long and what is merged when, without any training."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedcompass.scheduling.commands import Command, Commit, SetDeadline, StartTraining
 from fedcompass.scheduling.events import ClientJoined, DeadlinePassed, Event, UpdateArrived
+from fedcompass.scheduling.pace import INSTANT
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.event_queue import EventQueue
 from fedcompass.vocabulary import ClientId, Seconds, fact
 
-__all__ = ["Dispatch", "Merge", "timetable"]
+__all__ = ["Dispatch", "Merge", "row", "timetable"]
 
 
 @fact
@@ -66,10 +67,8 @@ def timetable(
                     pass
 
     for client, count in samples.items():
-        yield from carry_out(
-            scheduler.handle(ClientJoined(at=0.0, client=client, samples=count))
-        )
-    while len(queue) and queue.peek() <= until:
+        yield from carry_out(scheduler.handle(ClientJoined(at=0.0, client=client, samples=count)))
+    while len(queue) and queue.peek() <= until + INSTANT:
         yield from carry_out(scheduler.handle(queue.pop().what))
 
 

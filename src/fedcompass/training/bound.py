@@ -78,6 +78,7 @@ class _Place:
             self.view.copy_(self.tensor)
 
 
+@torch.no_grad()
 def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_Place]:
     held = module.state_dict(keep_vars=True)
     used: dict[int, Tensor] = {}  # the module's own tensor by id -> what it uses from now on

@@ -24,13 +24,14 @@ class Parcel:
     """Where in shared memory a pickle lies, and what a worker needs to make sense of it.
 
     main: what is `__main__` in the sender, if the pickle refers to it: a module or a file.
-    path: the sender's `sys.path`.
+    path, arguments: the sender's `sys.path` and `sys.argv`.
     """
 
     offset: int
     length: int
     main: str | Path | None
     path: list[str]
+    arguments: list[str]
 
 
 def pack(goods: object, memory: SharedMemory) -> Parcel:
@@ -50,12 +51,12 @@ def pack(goods: object, memory: SharedMemory) -> Parcel:
         ) from error
     content = torch.frombuffer(bytearray(stream.getvalue()), dtype=torch.uint8)
     main = _main_source(pickler.from_main)
-    return Parcel(memory.put(content), len(content), main, list(sys.path))
+    return Parcel(memory.put(content), len(content), main, list(sys.path), list(sys.argv))
 
 
 def unpack(parcel: Parcel, memory: SharedMemory) -> object:
     """The object in a worker, its tensors lying in the shared memory."""
-    sys.path[:] = parcel.path
+    sys.path[:], sys.argv[:] = parcel.path, parcel.arguments
     if parcel.main is not None:
         sys.modules["__main__"] = _load_main(parcel.main)
     content = memory.tensor(parcel.offset, torch.uint8, (parcel.length,))

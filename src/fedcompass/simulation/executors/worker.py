@@ -3,6 +3,7 @@
 import os
 import threading
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TypeAlias
@@ -121,6 +122,6 @@ def _unpacked(parcel: Parcel, goods: int) -> tuple[Problem, LocalSettings, int]:
 
 def _end_with_parent(descriptor: int) -> None:
     """End this process as soon as the parent closes its side, even in the midst of a task."""
-    while os.read(descriptor, 1):
-        pass
+    with suppress(OSError):  # a parent that dies with reports unread resets the connection
+        os.read(descriptor, 1)  # nothing is sent after the parcel, so this returns at the end
     os._exit(0)

@@ -1,0 +1,177 @@
+"""A run described in full: what is trained, by whom, how fast they are, and under which strategy.
+
+Read from TOML or built in Python; every key is checked. What is left out is filled in from the
+paper's appendix for the dataset and the number of clients, so that a record is always complete.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from fedcompass import strategies
+from fedcompass.data.partition_settings import PartitionSettings
+from fedcompass.errors import SettingsError
+from fedcompass.paper_settings import paper_settings, strategy_settings
+from fedcompass.settings import Settings, merged
+from fedcompass.simulation.fleet_settings import FleetSettings
+from fedcompass.strategies import Strategy
+from fedcompass.training.local import LocalSettings
+
+__all__ = ["DataSettings", "EvaluationSettings", "Experiment"]
+
+
+class DataSettings(Settings):
+    """Which dataset, and where it lies."""
+
+    name: str = "mnist-mini"
+    root: Path | None = None
+    """Folder to look in first; then $FEDCOMPASS_DATA and the cache folder."""
+
+
+class EvaluationSettings(Settings):
+    """When the global model is measured, and what."""
+
+    every_updates: int | None = Field(default=1, ge=1)
+    """After every so many global updates; unset: not by updates."""
+
+    every_seconds: float | None = Field(default=None, gt=0)
+    """At every multiple of so much virtual time; unset: not by time."""
+
+    metrics: tuple[str, ...] = ("loss", "accuracy")
+    target_metric: str = "accuracy"
+    """The metric that `target` and the best model are about."""
+
+    per_client: bool = False
+    """Also measure the target metric on each client's own samples."""
+
+    @model_validator(mode="after")
+    def _target_is_measured(self) -> "EvaluationSettings":
+        if self.target_metric not in self.metrics:
+            raise ValueError(
+                f"target_metric is {self.target_metric!r}; allowed: one of the metrics, "
+                f"{', '.join(self.metrics)}"
+            )
+        return self
+
+
+class Experiment(Settings):
+    """One run of one strategy with one seed."""
+
+    seed: int = Field(default=0, ge=0)
+    profile: Literal["paper", "own"] = "paper"
+    """Fill in the strategy's settings from the FedCompass paper, or from each strategy's own."""
+
+    data: DataSettings = DataSettings()
+    model: str = ""
+    """A network's name or package.module:factory; empty: the dataset's usual one."""
+
+    partition: PartitionSettings = PartitionSettings()
+    fleet: FleetSettings = FleetSettings()
+    local: LocalSettings = LocalSettings()
+    strategy: dict[str, Any] = Field(default_factory=lambda: {"name": "fedcompass"})
+    """`name`, and any setting of that strategy."""
+
+    evaluation: EvaluationSettings = EvaluationSettings()
+    horizon: float = Field(default=60.0, gt=0)
+    """Virtual seconds after which the run ends."""
+
+    max_updates: int | None = Field(default=None, ge=1)
+    """Global updates after which the run ends, if that comes first."""
+
+    target: float | None = None
+    """What the target metric should reach."""
+
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # before the filling in
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._given = {key: _plain(value) for key, value in given.items()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        values = {key: _plain(value) for key, value in given.items()}
+        data, fleet = values.get("data") or {}, values.get("fleet") or {}
+        name = data.get("name", "mnist-mini")
+        clients = fleet.get("clients") or len(fleet.get("paces") or ()) or 5
+        filled = merged(paper_settings(name, clients), values)
+        filled["strategy"] = _filled_strategy(filled, name, clients)
+        return filled
+
+    @model_validator(mode="after")
+    def _strategy_is_right(self) -> "Experiment":
+        self.chosen_strategy()
+        return self
+
+    def chosen_strategy(self) -> Strategy:
+        """The strategy with its settings; it starts when all clients have joined."""
+        settings = {key: value for key, value in self.strategy.items() if key != "name"}
+        return strategies.strategy(
+            self.strategy["name"], **settings, min_clients=self.fleet.clients
+        )
+
+    def with_settings(self, changes: Mapping[str, Any]) -> "Experiment":
+        """The same experiment with some settings changed, nested tables key by key.
+
+        What was filled in is filled in anew. Another strategy's name drops the settings that were
+        given for the one before.
+        """
+        values = dict(self._given)
+        name = (changes.get("strategy") or {}).get("name", self.strategy["name"])
+        if name != self.strategy["name"]:
+            values.pop("strategy", None)
+        return Experiment(**merged(values, changes))
+
+    def to_record(self) -> dict[str, Any]:
+        """All settings as TOML and JSON values; what is unset is left out."""
+        record: dict[str, Any] = json.loads(self.model_dump_json(exclude_none=True))
+        return record
+
+    def key(self) -> str:
+        """A short hash of everything that decides the result."""
+        record = self.to_record()
+        record["data"].pop("root", None)
+        text = json.dumps(record, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @classmethod
+    def from_toml(cls, path: Path) -> "Experiment":
+        """Read an experiment from a file.
+
+        Raises:
+            SettingsError: the file cannot be read, or a setting is wrong.
+        """
+        return cls(**read_toml(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file's values, or one clear line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; give an experiment's TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(exclude_unset=True) if isinstance(value, Settings) else value
+
+
+def _filled_strategy(values: dict[str, Any], dataset: str, clients: int) -> dict[str, Any]:
+    given = values.get("strategy") or {}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"strategy is {given!r}; allowed: a table with a name")
+    name = given.get("name", "fedcompass")
+    filled = {"name": name}
+    if values.get("profile", "paper") == "paper":
+        known = strategies.known_keys(name)
+        filled |= {k: v for k, v in strategy_settings(dataset, clients).items() if k in known}
+    return merged(filled, {key: value for key, value in given.items() if key != "min_clients"})

@@ -1,0 +1,278 @@
+"""The event loop over virtual time: one strategy, one fleet, real training.
+
+A simulation is a generator: it hands jobs to its executor when tasks are dispatched and stops
+only when it needs a result, so that many simulations can share one executor.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import count
+from typing import Any, Protocol, assert_never
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.coordinator import Coordinator, Order, Update
+from fedcompass.errors import CheckpointError
+from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
+from fedcompass.simulation import moments
+from fedcompass.simulation.evaluations import Evaluations
+from fedcompass.simulation.event_queue import EventQueue, Moment
+from fedcompass.simulation.executors import Executor, Job, TrainJob, TrainResult
+from fedcompass.simulation.fleet import Fleet
+from fedcompass.simulation.fleet_draws import Stream
+from fedcompass.simulation.moments import Answer, Departure, Happening, PassedDeadline, Return
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
+
+__all__ = ["Observer", "Simulation"]
+
+
+class Simulation:
+    """One run in virtual time.
+
+    Args:
+        coordinator: fresh, or restored together with `restore`.
+        fleet: how fast the clients are and when they are away.
+        samples: each client's number of samples.
+        executor: trains and evaluates.
+        evaluations: when to measure the model.
+        horizon: virtual time after which nothing happens any more.
+        max_updates: global updates after which nothing happens any more.
+        keys: numbers for jobs, unique among all simulations that share the executor.
+    """
+
+    def __init__(
+        self,
+        *,
+        coordinator: Coordinator,
+        fleet: Fleet,
+        samples: Sequence[int],
+        executor: Executor,
+        evaluations: Evaluations,
+        horizon: Seconds,
+        max_updates: int | None = None,
+        keys: Iterator[int] | None = None,
+    ) -> None:
+        self.coordinator = coordinator
+        self.evaluations = evaluations
+        self.now: Seconds = 0.0
+        self.steps = 0  # local steps of the answers so far
+        self._fleet = fleet
+        self._samples = samples
+        self._executor = executor
+        self._horizon = horizon
+        self._max_updates = max_updates
+        self._keys = keys or count()
+        self._queue: EventQueue[Happening] = EventQueue()
+        self._rounds = [0] * len(samples)  # each client's next local round
+        self._jobs: dict[TaskId, TrainJob] = {}  # in flight
+        self._absences = [0] * len(samples)  # reasons each client is away for
+        self._dropout_moment = Stream(fleet.seed, "dropout moment")
+        self._model_bytes = coordinator.model.nbytes
+
+    def run(self, observer: "Observer | None" = None) -> Generator[Job, Any, None]:
+        """Everything from now to the horizon; yields each job when its result is needed."""
+        if not any(self._rounds):
+            self._begin()
+        while self._goes_on():
+            yield from self._advance()
+            if observer is not None:
+                observer.after_event(self)
+                if self._queue.between_instants and observer.wants_checkpoint():
+                    yield from self.evaluations.collect(all_of_them=True)
+                    observer.checkpoint(self)
+        self.evaluations.before(self._horizon, self.coordinator)
+        self.evaluations.final(self.now, self.coordinator)
+        yield from self.evaluations.collect(all_of_them=True)
+        for job in self._jobs.values():
+            self._executor.discard(job)
+
+    def _begin(self) -> None:
+        self.evaluations.start(self.coordinator)
+        for client, samples in enumerate(self._samples):
+            self._carry_out(self.coordinator.join(0.0, str(client), samples))
+            for outage in self._fleet.outages(client):
+                self._plan_absence(str(client), outage.at, outage.returns_at)
+
+    def _goes_on(self) -> bool:
+        if self._max_updates is not None and self.coordinator.version >= self._max_updates:
+            return False
+        return len(self._queue) > 0 and self._queue.peek() <= self._horizon
+
+    def _advance(self) -> Generator[Job, Any, None]:
+        """Let the next thing happen."""
+        moment = self._queue.pop()
+        self.evaluations.before(moment.at, self.coordinator)
+        version = self.coordinator.version
+        yield from self._happen(moment)
+        self.now = max(self.now, moment.at)
+        if self.coordinator.version != version:
+            self.evaluations.after_update(moment.at, self.coordinator)
+        yield from self.evaluations.collect()
+
+    def _happen(self, moment: Moment[Happening]) -> Generator[Job, Any, None]:
+        match moment.what:
+            case Answer():
+                yield from self._answer(moment.at, moment.what)
+            case PassedDeadline(group=group):
+                self._carry_out(self.coordinator.pass_deadline(moment.at, group))
+            case Departure(client=client):
+                self._depart(moment.at, client)
+            case Return(client=client):
+                self._absences[int(client)] -= 1
+                if self._absences[int(client)] == 0:
+                    samples = self._samples[int(client)]
+                    self._carry_out(self.coordinator.join(moment.at, client, samples))
+            case _:
+                assert_never(moment.what)
+
+    def _answer(self, at: Seconds, answer: Answer) -> Generator[Job, Any, None]:
+        order = answer.order
+        if order.task not in self._jobs:
+            return  # the client dropped out meanwhile
+        job = self._jobs.pop(order.task)
+        result: TrainResult = yield job
+        update = Update(
+            client=order.client,
+            task=order.task,
+            version=order.version,
+            steps_done=result.steps,
+            tensors=result.update,
+            compute_seconds=answer.compute_seconds,
+        )
+        receipt = self.coordinator.receive(at, update)
+        self._executor.release(job)
+        self.steps += result.steps
+        self._carry_out(receipt.orders)
+
+    def _depart(self, at: Seconds, client: ClientId) -> None:
+        self._absences[int(client)] += 1
+        if client not in self.coordinator.scheduler.roster.members:
+            return  # away already, for another reason
+        order = self.coordinator.scheduler.outstanding(client)
+        if order is not None and order.task in self._jobs:
+            self._executor.discard(self._jobs.pop(order.task))
+        self._carry_out(self.coordinator.lose(at, client))
+
+    def _plan_absence(self, client: ClientId, leaves: Seconds, returns: Seconds | None) -> None:
+        self._queue.add_change(leaves, Departure(client))
+        if returns is not None:
+            self._queue.add_change(returns, Return(client))
+
+    def _carry_out(self, orders: list[Order]) -> None:
+        for order in orders:
+            match order:
+                case StartTraining():
+                    self._start(order)
+                case SetDeadline(at=at, group=group):
+                    self._queue.add_deadline(at, group, PassedDeadline(group))
+                case Quarantine():
+                    pass  # it gets no more tasks: nothing to do
+                case _:
+                    assert_never(order)
+
+    def _start(self, order: StartTraining) -> None:
+        client = int(order.client)
+        local_round = self._rounds[client]
+        self._rounds[client] += 1
+        time = self._fleet.task_seconds(client, local_round, order.steps, self._model_bytes)
+        downtime = self._fleet.drops_out(client, local_round)
+        if downtime is not None:  # it vanishes somewhere in this round and never answers
+            leaves = order.at + time.total * self._dropout_moment.uniform(client, local_round)
+            self._plan_absence(order.client, leaves, leaves + downtime)
+            return
+        start = self.coordinator.start_model(order)
+        self._submit(order, local_round, order.at + time.total, time.compute, start)
+
+    def _submit(
+        self,
+        order: StartTraining,
+        local_round: int,
+        arrives: Seconds,
+        compute_seconds: Seconds,
+        start: FlatState,
+    ) -> None:
+        job = TrainJob(
+            key=next(self._keys),
+            client=int(order.client),
+            local_round=local_round,
+            steps=order.steps,
+            start=start,
+            payload=self.coordinator.payload,
+            needed_at=arrives,
+        )
+        self._jobs[order.task] = job
+        self._queue.add_arrival(arrives, order.task, Answer(order, job, compute_seconds))
+        self._executor.submit(job)
+
+    def starts(self) -> dict[ModelVersion, FlatState]:
+        """The models that tasks in flight started from, for a checkpoint."""
+        return {
+            moment.what.order.version: moment.what.job.start
+            for moment in self._queue.moments()
+            if isinstance(moment.what, Answer) and moment.what.order.task in self._jobs
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the coordinator, the evaluations and the start models, between two events."""
+        queue = [
+            {"at": moment.at, **moments.to_json(moment.what)}
+            for moment in self._queue.moments()
+            if not isinstance(moment.what, Answer) or moment.what.order.task in self._jobs
+        ]
+        return {
+            "now": self.now,
+            "steps": self.steps,
+            "rounds": self._rounds,
+            "absences": self._absences,
+            "queue": queue,
+        }
+
+    def restore(self, state: dict[str, Any], starts: dict[ModelVersion, FlatState]) -> None:
+        """Take over what `to_json` and `starts` gave; tasks in flight are trained again.
+
+        Raises:
+            CheckpointError: the checkpoint is of another version or incomplete.
+        """
+        try:
+            self.now, self.steps = state["now"], state["steps"]
+            self._rounds, self._absences = list(state["rounds"]), list(state["absences"])
+            for entry in state["queue"]:
+                self._requeue(entry, starts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint's queue cannot be read: {error!r}") from None
+
+    def _requeue(self, entry: dict[str, Any], starts: dict[ModelVersion, FlatState]) -> None:
+        match entry["kind"]:
+            case "answer":
+                order = moments.order_from_json(entry)
+                self._submit(
+                    order,
+                    entry["local_round"],
+                    entry["at"],
+                    entry["compute_seconds"],
+                    starts[order.version],
+                )
+            case "deadline":
+                self._queue.add_deadline(
+                    entry["at"], entry["group"], PassedDeadline(entry["group"])
+                )
+            case "departure":
+                self._queue.add_change(entry["at"], Departure(entry["client"]))
+            case "return":
+                self._queue.add_change(entry["at"], Return(entry["client"]))
+            case kind:
+                raise ValueError(f"unknown kind {kind!r}")
+
+
+class Observer(Protocol):
+    """Watches a simulation and says when it should be saved."""
+
+    def after_event(self, simulation: Simulation) -> None:
+        """Something happened."""
+        ...
+
+    def wants_checkpoint(self) -> bool:
+        """Whether to save now."""
+        ...
+
+    def checkpoint(self, simulation: Simulation) -> None:
+        """Save: every evaluation asked for is in, and the state is between two events."""
+        ...

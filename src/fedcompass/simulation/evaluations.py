@@ -1,0 +1,108 @@
+"""When the global model is measured, and the measurements as they come back."""
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.coordinator import Coordinator
+from fedcompass.experiment import EvaluationSettings
+from fedcompass.simulation.executors import EvalJob, EvalResult, Executor, Job
+from fedcompass.vocabulary import ModelVersion, Seconds
+
+__all__ = ["Evaluations", "Row"]
+
+Row = dict[str, Any]
+"""time, version, one key per metric, and `clients` (one value per client) if that was asked for."""
+
+_IN_FLIGHT = 8  # evaluations that may wait for their result, each holding a model
+
+
+class Evaluations:
+    """Hands out evaluation jobs and keeps their results in order of time.
+
+    One version is measured once, however often it is asked for.
+    """
+
+    def __init__(
+        self, settings: EvaluationSettings | None, executor: Executor, keys: Iterator[int]
+    ) -> None:
+        self._enabled = settings is not None
+        self._settings = settings or EvaluationSettings()
+        self._executor = executor
+        self._keys = keys
+        self._open: deque[tuple[Seconds, ModelVersion, EvalJob]] = deque()
+        self._ticks = 0  # how many of the times k * every_seconds have passed
+        self._measured: ModelVersion | None = None  # the latest version asked for
+        self.rows: list[Row] = []
+        self.best: FlatState | None = None  # the model of the best row, None before the first
+
+    @property
+    def best_row(self) -> Row | None:
+        """The first of the rows with the highest target metric."""
+        name = self._settings.target_metric
+        return max(self.rows, key=lambda row: row[name], default=None)
+
+    def start(self, coordinator: Coordinator) -> None:
+        """Measure the untrained model, so that curves begin at time 0."""
+        self._ask(0.0, coordinator)
+
+    def before(self, at: Seconds, coordinator: Coordinator) -> None:
+        """Measure at the times that pass before something happens at `at`."""
+        every = self._settings.every_seconds
+        if every is None:
+            return
+        while (self._ticks + 1) * every <= at:
+            self._ticks += 1
+            self._ask(self._ticks * every, coordinator)
+
+    def after_update(self, at: Seconds, coordinator: Coordinator) -> None:
+        """Measure if the new version is one of those wanted."""
+        every = self._settings.every_updates
+        if every is not None and coordinator.version % every == 0:
+            self._ask(at, coordinator)
+
+    def final(self, at: Seconds, coordinator: Coordinator) -> None:
+        """Measure the last version, unless that was done."""
+        if self._measured != coordinator.version:
+            self._ask(at, coordinator)
+
+    def _ask(self, at: Seconds, coordinator: Coordinator) -> None:
+        if self._measured == coordinator.version or not self._enabled:
+            return
+        self._measured = coordinator.version
+        target = self._settings.target_metric
+        job = EvalJob(
+            key=next(self._keys),
+            state=coordinator.snapshot(),
+            metrics=self._settings.metrics,
+            client_metrics=(target,) if self._settings.per_client else (),
+        )
+        self._open.append((at, coordinator.version, job))
+        self._executor.submit(job)
+
+    def collect(self, *, all_of_them: bool = False) -> Generator[Job, Any, None]:
+        """Take in results, oldest first, until few (or none) are open."""
+        while len(self._open) > (0 if all_of_them else _IN_FLIGHT):
+            at, version, job = self._open.popleft()
+            result: EvalResult = yield job
+            self._take(at, version, job, result)
+
+    def _take(self, at: Seconds, version: ModelVersion, job: EvalJob, result: EvalResult) -> None:
+        target = self._settings.target_metric
+        row: Row = {"time": at, "version": version, **result.metrics}
+        if job.client_metrics:
+            row["clients"] = [metrics[target] for metrics in result.by_client]
+        best = self.best_row
+        if best is None or row[target] > best[target]:
+            self.best = job.state
+        self.rows.append(row)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the rows and the best model, while nothing is open."""
+        return {"ticks": self._ticks, "measured": self._measured}
+
+    def restore(self, state: dict[str, Any], rows: list[Row], best: FlatState | None) -> None:
+        """Take over what `to_json` wrote, and the rows and best model kept beside it."""
+        self._ticks, self._measured = state["ticks"], state["measured"]
+        self.rows, self.best = rows, best

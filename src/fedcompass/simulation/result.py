@@ -1,0 +1,134 @@
+"""What came out of a run, for people and for programs."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedcompass.errors import RunFolderError, SettingsError
+from fedcompass.experiment import Experiment
+from fedcompass.simulation.statistics import Statistics
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["Result", "sorted_clients", "summarize", "time_to", "write_whole"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A finished run.
+
+    curve: one record per evaluation: time, version and metrics; `pandas.DataFrame(curve)` works.
+    clients: one record per client: tasks, updates, steps, busy and waiting seconds, weight.
+    summary: the numbers of the run in one flat table.
+    model, best_model: tensors by name, as `load_state_dict` takes them.
+    pending: updates accepted but not merged when the run ended, as [client, task, staleness].
+    """
+
+    experiment: Experiment
+    curve: list[dict[str, Any]]
+    clients: list[dict[str, Any]]
+    summary: dict[str, Any]
+    model: dict[str, Tensor]
+    best_model: dict[str, Tensor]
+    pending: list[list[Any]]
+    folder: Path | None = None
+
+    def time_to(self, target: float, metric: str | None = None) -> Seconds | None:
+        """Virtual time of the first evaluation at or above the target; None if there is none."""
+        return time_to(self.curve, target, metric or self.experiment.evaluation.target_metric)
+
+    def top(self, metric: str | None = None) -> float:
+        """The highest value of a metric."""
+        name = metric or self.experiment.evaluation.target_metric
+        _check_metric(self.curve, name)
+        return float(max(row[name] for row in self.curve))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write settings, curve, clients, summary and models into a new folder.
+
+        Raises:
+            RunFolderError: the folder exists.
+        """
+        path = Path(folder)
+        if path.exists():
+            raise RunFolderError(f"{path} exists already; choose another folder")
+        path.mkdir(parents=True)
+        write_whole(path / "experiment.toml", tomli_w.dumps(self.experiment.to_record()))
+        lines = "".join(json.dumps(row) + "\n" for row in self.curve)
+        write_whole(path / "metrics.jsonl", lines)
+        self.write(path)
+        return path
+
+    def write(self, path: Path) -> None:
+        """Write clients, models and, last, the summary into a folder that exists."""
+        write_whole(path / "clients.json", json.dumps(self.clients, indent=2) + "\n")
+        save_file(self.model, path / "final.safetensors")
+        save_file(self.best_model, path / "best.safetensors")
+        write_whole(path / "summary.json", json.dumps(self.summary, indent=2) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is either absent, the old one or the whole new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def time_to(curve: list[dict[str, Any]], target: float, metric: str) -> Seconds | None:
+    """Virtual time of the first row at or above the target."""
+    _check_metric(curve, metric)
+    return next((float(row["time"]) for row in curve if row[metric] >= target), None)
+
+
+def _check_metric(curve: list[dict[str, Any]], metric: str) -> None:
+    if curve and metric not in curve[0]:
+        measured = ", ".join(key for key in curve[0] if key not in ("time", "version", "clients"))
+        raise SettingsError(f"metric is {metric!r}; measured were: {measured}")
+
+
+def summarize(
+    experiment: Experiment,
+    curve: list[dict[str, Any]],
+    statistics: Statistics,
+    *,
+    now: Seconds,
+    version: int,
+    steps: int,
+    pending: int,
+) -> dict[str, Any]:
+    """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
+    metric = experiment.evaluation.target_metric
+    best = max(curve, key=lambda row: row[metric]) if curve else None
+    reached = time_to(curve, experiment.target, metric) if experiment.target is not None else None
+    return {
+        "strategy": experiment.strategy["name"],
+        "seed": experiment.seed,
+        "target_metric": metric,
+        "target": experiment.target,
+        "time_to_target": reached,
+        f"top_{metric}": best[metric] if best else None,
+        "time_of_top": best["time"] if best else None,
+        f"final_{metric}": curve[-1][metric] if curve else None,
+        "virtual_seconds": now,
+        "horizon": experiment.horizon,
+        "global_updates": version,
+        "local_steps": steps,
+        "updates": sum(tally.updates for tally in statistics.clients.values()),
+        "refused": sum(tally.refused for tally in statistics.clients.values()),
+        "pending_updates": pending,
+        "idle_share": statistics.idle_share(now),
+        "mean_staleness": statistics.mean_staleness(),
+        "max_staleness": max(statistics.staleness, default=0),
+        "updates_per_client": [t.updates for _, t in sorted_clients(statistics)],
+        "steps_per_client": [t.steps for _, t in sorted_clients(statistics)],
+    }
+
+
+def sorted_clients(statistics: Statistics) -> list[tuple[str, Any]]:
+    """Clients by number."""
+    return sorted(statistics.clients.items(), key=lambda item: int(item[0]))

@@ -1,0 +1,251 @@
+"""One call that simulates an experiment: build what it needs, drive it, and say what came out."""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from fedcompass import models
+from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.checkpoint import Checkpoint
+from fedcompass.coordinator import Coordinator
+from fedcompass.data.catalogue import load
+from fedcompass.data.partition import partition
+from fedcompass.errors import SettingsError
+from fedcompass.experiment import Experiment
+from fedcompass.journal import FileJournal, Journal
+from fedcompass.simulation.engine import Simulation
+from fedcompass.simulation.evaluations import Evaluations
+from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
+from fedcompass.simulation.executors.no_training import NoTraining
+from fedcompass.simulation.fleet import Fleet
+from fedcompass.simulation.result import Result, sorted_clients, summarize
+from fedcompass.simulation.run_folder import RunFolder
+from fedcompass.simulation.saving import Saver, Tee, restore
+from fedcompass.simulation.statistics import ClientTally, Statistics
+from fedcompass.strategies import Strategy
+from fedcompass.training.bound import build_module
+from fedcompass.training.problem import Problem, Samples
+
+__all__ = ["ExecutorName", "Run", "build_problem", "nothing_to_train", "simulate"]
+
+ExecutorName: TypeAlias = Literal["serial", "processes", "none"]
+"""Who trains; never changes a result."""
+
+
+def build_problem(experiment: Experiment) -> Problem:
+    """Load the data, split it among the clients, and name the model.
+
+    Raises:
+        DataError: the dataset is missing or damaged.
+        SettingsError: the partition or the model cannot be had.
+    """
+    dataset = load(experiment.data.name, experiment.data.root)
+    parts = partition(
+        dataset.train_targets,
+        dataset.classes,
+        experiment.fleet.clients,
+        experiment.partition,
+        experiment.seed,
+        dataset.train_centers,
+    )
+    return Problem(
+        model=partial(
+            models.build,
+            experiment.model,
+            input_shape=dataset.input_shape,
+            classes=dataset.classes,
+        ),
+        clients=tuple(Samples(dataset.train_inputs, dataset.train_targets, p) for p in parts),
+        test=Samples(dataset.test_inputs, dataset.test_targets),
+        metrics=experiment.evaluation.metrics,
+        transform=dataset.normalize,
+    )
+
+
+def nothing_to_train(clients: int) -> Problem:
+    """One weight and one sample each: for looking at schedules without any training."""
+    row = torch.zeros(1, 1)
+    samples = Samples(row, torch.zeros(1, dtype=torch.int64))
+    return Problem(model=partial(nn.Linear, 1, 1, False), clients=[samples] * clients, test=samples)
+
+
+def simulate(
+    experiment: Experiment | None = None,
+    *,
+    problem: Problem | None = None,
+    executor: ExecutorName | Executor = "serial",
+    workers: int | None = None,
+    folder: str | Path | RunFolder | None = None,
+    on_progress: Callable[[Simulation], None] | None = None,
+) -> Result:
+    """Run an experiment in virtual time, with real training.
+
+    Args:
+        experiment: what to run; the default is FedCompass on the bundled mnist-mini.
+        problem: a model and data of your own, instead of the experiment's.
+        executor: who trains: this process ("serial"), several ("processes"), nobody ("none": the
+            schedule alone), or an executor of your own.
+        workers: processes, for "processes"; default: one per core.
+        folder: where to keep the run; it can then be stopped and resumed. None keeps nothing.
+        on_progress: called after every event.
+
+    Raises:
+        FedcompassError: with one line saying what is wrong and what to do.
+    """
+    experiment = experiment or Experiment()
+    trains = executor != "none"
+    if problem is None:
+        clients = experiment.fleet.clients
+        problem = build_problem(experiment) if trains else nothing_to_train(clients)
+    if len(problem.clients) != experiment.fleet.clients:
+        raise SettingsError(
+            f"fleet.clients is {experiment.fleet.clients}, the problem has "
+            f"{len(problem.clients)} clients; make them equal"
+        )
+    if folder is not None and not isinstance(folder, RunFolder):
+        folder = RunFolder.create(Path(folder), experiment)
+    with ExitStack() as stack:
+        crew = stack.enter_context(_executor(executor, problem, experiment, workers))
+        run = Run(experiment, problem, crew, folder=folder, evaluates=trains)
+        stack.callback(run.close)
+        _drive(run.steps(on_progress), crew)
+        return run.result()
+
+
+def _executor(
+    executor: ExecutorName | Executor, problem: Problem, experiment: Experiment, workers: int | None
+) -> Executor:
+    match executor:
+        case "serial":
+            return SerialExecutor(problem, experiment.local, experiment.seed)
+        case "processes":
+            return ProcessesExecutor(problem, experiment.local, experiment.seed, workers)
+        case "none":
+            return NoTraining()
+        case str():
+            raise SettingsError(f"executor is {executor!r}; allowed: serial, processes, none")
+        case _:
+            return executor
+
+
+def _drive(steps: Generator[Job, Any, None], executor: Executor) -> None:
+    """Give a simulation each result it asks for, until it is over."""
+    try:
+        job = next(steps)
+        while True:
+            job = steps.send(executor.result(job))
+    except StopIteration:
+        return
+
+
+class Run:
+    """A simulation with its records, ready to be driven."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        problem: Problem,
+        executor: Executor,
+        *,
+        folder: RunFolder | None = None,
+        evaluates: bool = True,
+        keys: Iterator[int] | None = None,
+    ) -> None:
+        keys = keys or count()
+        self.experiment = experiment
+        self._folder = folder
+        self._statistics = Statistics()
+        saved = folder.checkpoint() if folder else None
+        strategy = experiment.chosen_strategy()
+        self._journal = _open_journal(folder, saved, strategy)
+        module = build_module(problem, experiment.seed)
+        layout = Layout.of(module)
+        records: list[Journal] = [self._statistics]
+        if self._journal is not None:
+            records.append(self._journal)
+        coordinator = Coordinator(strategy, layout, layout.state_of(module), Tee(records))
+        self.simulation = Simulation(
+            coordinator=coordinator,
+            fleet=Fleet(experiment.fleet, experiment.seed),
+            samples=[len(samples) for samples in problem.clients],
+            executor=executor,
+            evaluations=Evaluations(experiment.evaluation if evaluates else None, executor, keys),
+            horizon=experiment.horizon,
+            max_updates=experiment.max_updates,
+            keys=keys,
+        )
+        if saved is not None:
+            restore(self.simulation, self._statistics, saved)
+
+    def steps(
+        self, on_progress: Callable[[Simulation], None] | None = None
+    ) -> Generator[Job, Any, None]:
+        """The simulation's generator, kept in the folder if there is one."""
+        saver = Saver(self._folder, self._journal, self._statistics, on_progress)
+        return self.simulation.run(saver)
+
+    def result(self) -> Result:
+        """What came out; written to the folder if there is one."""
+        simulation, coordinator = self.simulation, self.simulation.coordinator
+        pending = [[f.client, f.task, f.staleness] for f in coordinator.scheduler.pending()]
+        best = simulation.evaluations.best or coordinator.model
+        result = Result(
+            experiment=self.experiment,
+            curve=simulation.evaluations.rows,
+            clients=[
+                {"client": int(client), **_finished(tally)}
+                for client, tally in sorted_clients(self._statistics)
+            ],
+            summary=summarize(
+                self.experiment,
+                simulation.evaluations.rows,
+                self._statistics,
+                now=simulation.now,
+                version=coordinator.version,
+                steps=simulation.steps,
+                pending=len(pending),
+            ),
+            model=_named(coordinator.layout, coordinator.model),
+            best_model=_named(coordinator.layout, best),
+            pending=pending,
+            folder=self._folder.path if self._folder else None,
+        )
+        if self._folder is not None:
+            self.close()
+            self._folder.finish(result)
+        return result
+
+    def close(self) -> None:
+        """Close the journal; the folder can be resumed unless the run is finished."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+def _open_journal(
+    folder: RunFolder | None, saved: Checkpoint | None, strategy: Strategy
+) -> FileJournal | None:
+    if folder is None:
+        return None
+    header = {"strategy": strategy.to_json(), "seed": folder.experiment.seed}
+    if saved is None:
+        folder.journal.unlink(missing_ok=True)  # of a run stopped before its first checkpoint
+        return FileJournal(folder.journal, header)
+    return FileJournal(folder.journal, header, resume_at=saved.facts["journal_bytes"])
+
+
+def _finished(tally: ClientTally) -> dict[str, Any]:
+    record = asdict(tally)
+    del record["started"], record["answered"]
+    return record
+
+
+def _named(layout: Layout, state: FlatState) -> dict[str, Tensor]:
+    """Tensors of a state by name, on the CPU and independent of each other."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in layout.unflatten(state).items()}

@@ -1,0 +1,100 @@
+"""`runs/NAME/`: everything about a run in files that outlive it.
+
+experiment.toml     the complete settings
+journal.jsonl       every event and command
+metrics.jsonl       one line per evaluation
+checkpoint.safetensors   where an unfinished run can be resumed
+summary.json        what came out; written last, so its presence means "finished"
+final.safetensors, best.safetensors    the model at the end and at its best
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, TextIO
+
+import tomli_w
+from torch import Tensor
+
+from fedcompass.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedcompass.errors import RunFolderError
+from fedcompass.experiment import Experiment
+from fedcompass.simulation.result import Result, write_whole
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder:
+    """One run's files, from `create` or `resume`; a folder is never overwritten unasked."""
+
+    def __init__(self, path: Path, experiment: Experiment) -> None:
+        self.path = path
+        self.experiment = experiment
+        self._metrics: TextIO | None = None
+        self._metric_lines = 0
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, *, overwrite: bool = False) -> "RunFolder":
+        """Start a run's folder.
+
+        Raises:
+            RunFolderError: there is something at the path already.
+        """
+        if path.exists():
+            if not overwrite:
+                raise RunFolderError(
+                    f"{path} exists already. Choose another name, resume it, or overwrite it "
+                    "(--name, --resume, --overwrite)"
+                )
+            _check_is_run(path)
+            shutil.rmtree(path)
+        path.mkdir(parents=True)
+        folder = cls(path, experiment)
+        write_whole(path / "experiment.toml", tomli_w.dumps(experiment.to_record()))
+        return folder
+
+    @classmethod
+    def resume(cls, path: Path) -> "RunFolder":
+        """Open an unfinished run's folder.
+
+        Raises:
+            RunFolderError: it is not a run's, or the run is finished.
+        """
+        _check_is_run(path)
+        if (path / "summary.json").exists():
+            raise RunFolderError(f"{path} is finished; see its summary.json, or give a new name")
+        return cls(path, Experiment.from_toml(path / "experiment.toml"))
+
+    @property
+    def journal(self) -> Path:
+        """Where the journal is."""
+        return self.path / "journal.jsonl"
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The latest checkpoint, None if the run was stopped before its first."""
+        path = self.path / "checkpoint.safetensors"
+        return load_checkpoint(path) if path.exists() else None
+
+    def save_checkpoint(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Replace the checkpoint."""
+        save_checkpoint(self.path / "checkpoint.safetensors", tensors, facts)
+
+    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Append the rows that are not in the file yet."""
+        if self._metrics is None:
+            self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
+        for row in rows[self._metric_lines :]:
+            self._metrics.write(json.dumps(row) + "\n")
+        self._metric_lines = len(rows)
+        self._metrics.flush()
+
+    def finish(self, result: Result) -> None:
+        """Write what came out; the run can no longer be resumed, nor need it be."""
+        self.write_metrics(result.curve)
+        result.write(self.path)
+        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+
+
+def _check_is_run(path: Path) -> None:
+    if not (path / "experiment.toml").is_file():
+        raise RunFolderError(f"{path} is not a run's folder: it has no experiment.toml")

@@ -1,0 +1,119 @@
+"""Keeping a simulation so that it can be stopped at any moment and resumed to the same result."""
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from torch import Tensor
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.checkpoint import Checkpoint
+from fedcompass.errors import CheckpointError
+from fedcompass.journal import FileJournal, Journal
+from fedcompass.scheduling.commands import Command
+from fedcompass.scheduling.events import Event
+from fedcompass.simulation.engine import Simulation
+from fedcompass.simulation.run_folder import RunFolder
+from fedcompass.simulation.statistics import Statistics
+
+__all__ = ["Saver", "Tee", "restore"]
+
+_SECONDS_BETWEEN_CHECKPOINTS = 20.0  # wall-clock time a crash can cost at most
+
+
+class Tee:
+    """One journal that several take down."""
+
+    def __init__(self, journals: Sequence[Journal]) -> None:
+        self._journals = journals
+
+    def event(self, event: Event) -> None:
+        """Hand an event on."""
+        for journal in self._journals:
+            journal.event(event)
+
+    def command(self, command: Command, **notes: Any) -> None:
+        """Hand a command on."""
+        for journal in self._journals:
+            journal.command(command, **notes)
+
+
+class Saver:
+    """An `Observer` that saves to a run's folder now and then, and reports progress."""
+
+    def __init__(
+        self,
+        folder: RunFolder | None,
+        journal: FileJournal | None,
+        statistics: Statistics,
+        on_progress: Callable[[Simulation], None] | None,
+    ) -> None:
+        self._folder, self._journal = folder, journal
+        self._statistics = statistics
+        self._on_progress = on_progress
+        self._saved_at = monotonic()
+
+    def after_event(self, simulation: Simulation) -> None:
+        """Report progress."""
+        if self._on_progress is not None:
+            self._on_progress(simulation)
+
+    def wants_checkpoint(self) -> bool:
+        """Whether it is time again."""
+        since = monotonic() - self._saved_at
+        return self._folder is not None and since > _SECONDS_BETWEEN_CHECKPOINTS
+
+    def checkpoint(self, simulation: Simulation) -> None:
+        """Write everything a resumed run needs."""
+        if self._folder is None or self._journal is None:
+            return
+        tensors, facts = simulation.coordinator.state()
+        evaluations = simulation.evaluations
+        for version, start in simulation.starts().items():
+            tensors |= _named(f"start.{version}", start)
+        if evaluations.best is not None:
+            tensors |= _named("best", evaluations.best)
+        self._folder.write_metrics(evaluations.rows)
+        self._folder.save_checkpoint(
+            tensors,
+            {
+                **facts,
+                "simulation": simulation.to_json(),
+                "evaluations": evaluations.to_json(),
+                "rows": evaluations.rows,
+                "statistics": self._statistics.to_json(),
+                "journal_bytes": self._journal.flush(),
+            },
+        )
+        self._saved_at = monotonic()
+
+
+def restore(simulation: Simulation, statistics: Statistics, saved: Checkpoint) -> None:
+    """Bring a fresh simulation to where a checkpoint was made.
+
+    Raises:
+        CheckpointError: it does not fit.
+    """
+    facts, tensors = saved.facts, saved.tensors
+    try:
+        statistics.restore(facts["statistics"])
+        best = _state(tensors, "best") if "best.trainable" in tensors else None
+        simulation.evaluations.restore(facts["evaluations"], facts["rows"], best)
+        versions = {name.split(".")[1] for name in tensors if name.startswith("start.")}
+        starts = {int(version): _state(tensors, f"start.{version}") for version in versions}
+        simulation.coordinator.restore(tensors, facts)
+        simulation.restore(facts["simulation"], starts)
+    except KeyError as error:
+        raise CheckpointError(f"the checkpoint has no {error}; it cannot be resumed") from None
+
+
+def _named(prefix: str, state: FlatState) -> dict[str, Tensor]:
+    return {f"{prefix}.{segment}": vector for segment, vector in state.tensors().items()}
+
+
+def _state(tensors: dict[str, Tensor], prefix: str) -> FlatState:
+    return FlatState(
+        trainable=tensors[f"{prefix}.trainable"],
+        averaged=tensors[f"{prefix}.averaged"],
+        counted=tensors[f"{prefix}.counted"],
+    )

@@ -1,0 +1,104 @@
+import json
+
+import pytest
+
+from fedcompass.errors import JournalError
+from fedcompass.journal.codec import command_to_json, event_from_json, event_to_json
+from fedcompass.scheduling.commands import (
+    Command,
+    Commit,
+    Fold,
+    Quarantine,
+    SetDeadline,
+    StartTraining,
+)
+from fedcompass.scheduling.events import (
+    ClientJoined,
+    ClientLost,
+    DeadlinePassed,
+    Event,
+    QuarantineLifted,
+    TaskLost,
+    UpdateArrived,
+    UpdateRefused,
+)
+
+FOLD = Fold(at=1.5, client="α", task=3, buffer=2, staleness=1, share=0.25, steps=20, direct=False)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ClientJoined(at=0.1, client="a", samples=12),
+        UpdateArrived(at=1 / 3, client="ü\n", task=3, steps_done=20),
+        UpdateArrived(at=2.0, client="a", task=3, steps_done=20, compute_seconds=0.7),
+        UpdateRefused(at=2.0, client="a", task=3, reason="not-finite"),
+        TaskLost(at=2.0, client="a", task=3),
+        ClientLost(at=2.0, client="a"),
+        DeadlinePassed(at=1e-9, group=7),
+        QuarantineLifted(at=2.0, client="a"),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_an_event_comes_back_from_its_line_exactly(event: Event) -> None:
+    line = json.dumps(event_to_json(event))
+    assert "\n" not in line
+    assert event_from_json(json.loads(line)) == event
+
+
+@pytest.mark.parametrize(
+    ("command", "record"),
+    [
+        (
+            StartTraining(at=1.0, client="a", task=4, steps=20, version=2, group=None),
+            {"at": 1.0, "client": "a", "task": 4, "steps": 20, "version": 2, "group": None},
+        ),
+        (
+            Commit(at=2.0, version=3, buffers=(2, 0), contributions=(FOLD,), direct=False),
+            {
+                "at": 2.0,
+                "version": 3,
+                "buffers": [2, 0],
+                "contributions": [["α", 3, 1]],
+                "direct": False,
+            },
+        ),
+        (SetDeadline(at=9.0, group=2), {"at": 9.0, "group": 2}),
+        (Quarantine(at=9.0, client="a"), {"at": 9.0, "client": "a"}),
+        (
+            FOLD,
+            {
+                "at": 1.5,
+                "client": "α",
+                "task": 3,
+                "buffer": 2,
+                "staleness": 1,
+                "share": 0.25,
+                "steps": 20,
+                "direct": False,
+            },
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_command_is_written_with_its_kind_and_all_its_fields(
+    command: Command, record: dict[str, object]
+) -> None:
+    written = command_to_json(command)
+    assert json.loads(json.dumps(written)) == {"command": type(command).__name__, **record}
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"event": "Fold"}, "event is 'Fold'; allowed: ClientJoined, UpdateArrived"),
+        ({}, "event is None"),
+        ({"event": "ClientLost", "at": 1.0}, "ClientLost cannot be read: .*'client'"),
+        ({"event": "ClientLost", "at": 1.0, "client": "a", "why": 1}, "ClientLost .*'why'"),
+    ],
+)
+def test_a_record_that_is_no_event_is_refused_with_the_reason(
+    record: dict[str, object], message: str
+) -> None:
+    with pytest.raises(JournalError, match=message):
+        event_from_json(record)

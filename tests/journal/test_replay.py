@@ -1,0 +1,186 @@
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fedcompass.errors import JournalError, ReplayMismatch
+from fedcompass.journal import FileJournal, MemoryJournal, replay
+from fedcompass.strategies import Strategy, strategy
+
+if TYPE_CHECKING:
+    from tests.journal.conftest import RandomRun
+
+
+def journal_of(
+    path: Path, run: "type[RandomRun]", chosen: Strategy, seed: int = 1, events: int = 150
+) -> "RandomRun":
+    journal = FileJournal(path, {"strategy": chosen.to_json()})
+    finished = run(chosen, seed, journal).go(events)
+    journal.close()
+    return finished
+
+
+@pytest.fixture
+def journal(tmp_path: Path, random_run: "type[RandomRun]") -> Path:
+    path = tmp_path / "journal.jsonl"
+    chosen = strategy("fedcompass", min_steps=2, max_steps=8, quarantine_after=2)
+    journal_of(path, random_run, chosen)
+    return path
+
+
+def changed(path: Path, number: int, change: dict[str, Any]) -> None:
+    lines = path.read_text().splitlines()
+    lines[number - 1] = json.dumps({**json.loads(lines[number - 1]), **change})
+    path.write_text("\n".join(lines) + "\n")
+
+
+def line_of(path: Path, kind: str, name: str, nth: int = 0) -> int:
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [n for n, record in enumerate(records, 1) if record.get(kind) == name][nth]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_replaying_a_run_of_any_strategy_gives_the_same_commands(
+    tmp_path: Path, random_run: "type[RandomRun]", any_strategy: Strategy, seed: int
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    run = journal_of(path, random_run, any_strategy, seed)
+    replayed = replay(path)
+    lines = path.read_text().splitlines()
+    assert replayed.scheduler.to_json() == run.coordinator.scheduler.to_json()
+    assert replayed.events + replayed.commands + 1 == len(lines)
+    assert run.refused > 0
+    assert run.coordinator.version > 0
+
+
+def test_the_same_run_twice_writes_the_same_bytes(
+    tmp_path: Path, random_run: "type[RandomRun]", any_strategy: Strategy
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    journal_of(first, random_run, any_strategy)
+    journal_of(second, random_run, any_strategy)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_memory_journal_holds_what_a_file_holds(
+    tmp_path: Path, random_run: "type[RandomRun]"
+) -> None:
+    chosen, path = strategy("fedasync", steps=3), tmp_path / "journal.jsonl"
+    journal_of(path, random_run, chosen)
+    memory = MemoryJournal({"strategy": chosen.to_json()})
+    random_run(chosen, 1, memory).go(150)
+    lines = [json.dumps(record, separators=(",", ":")) for record in memory.records]
+    assert path.read_text().splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change"),
+    [
+        ("command", "StartTraining", {"steps": 3}),
+        ("command", "StartTraining", {"client": "client 9"}),
+        ("command", "Fold", {"share": 0.123}),
+        ("command", "Fold", {"buffer": 77}),
+        ("command", "Commit", {"version": 99}),
+        ("command", "Commit", {"contributions": []}),
+        ("command", "SetDeadline", {"at": 1.0}),
+        ("command", "Quarantine", {"client": "client 9"}),
+        ("command", "Fold", {"command": "Unfold"}),
+        ("event", "UpdateArrived", {"task": 10_000}),
+        ("event", "UpdateArrived", {"at": -1.0}),
+        ("event", "UpdateArrived", {"steps_done": 99}),
+        ("event", "ClientLost", {"client": "nobody"}),
+    ],
+)
+def test_a_changed_line_is_found_and_named(
+    journal: Path, kind: str, name: str, change: dict[str, Any]
+) -> None:
+    number = line_of(journal, kind, name)
+    changed(journal, number, change)
+    with pytest.raises(ReplayMismatch, match=rf"journal\.jsonl: line {number} "):
+        replay(journal)
+
+
+def test_a_changed_event_with_consequences_is_found_at_the_command_that_differs(
+    journal: Path,
+) -> None:
+    number = line_of(journal, "event", "ClientJoined")
+    changed(journal, number, {"samples": 1000})
+    with pytest.raises(ReplayMismatch, match=r"line \d+ has {'command': 'Fold'.*'share': 0\.25"):
+        replay(journal)
+
+
+@pytest.mark.parametrize("name", ["Fold", "Commit", "StartTraining", "SetDeadline"])
+def test_a_removed_command_is_found_at_the_line_that_took_its_place(
+    journal: Path, name: str
+) -> None:
+    number = line_of(journal, "command", name)
+    lines = journal.read_text().splitlines(keepends=True)
+    del lines[number - 1]
+    journal.write_text("".join(lines))
+    with pytest.raises(ReplayMismatch, match=f"line {number} "):
+        replay(journal)
+
+
+def test_a_repeated_command_is_found(journal: Path) -> None:
+    number = line_of(journal, "command", "Commit")
+    lines = journal.read_text().splitlines(keepends=True)
+    lines.insert(number, lines[number - 1])
+    journal.write_text("".join(lines))
+    with pytest.raises(ReplayMismatch, match=f"line {number + 1} "):
+        replay(journal)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"event": "UpdateForged"},
+        {"event": ["UpdateArrived"]},
+        {"surprise": 1},
+        {"at": "soon"},
+        {"steps_done": "all"},
+    ],
+)
+def test_an_event_that_cannot_be_read_is_named_by_its_line(
+    journal: Path, change: dict[str, Any]
+) -> None:
+    number = line_of(journal, "event", "UpdateArrived")
+    changed(journal, number, change)
+    with pytest.raises(JournalError, match=f"line {number} "):
+        replay(journal)
+
+
+def test_a_crash_between_an_event_and_its_commands_is_tolerated(journal: Path) -> None:
+    lines = journal.read_bytes().splitlines(keepends=True)
+    commit = line_of(journal, "command", "Commit", nth=-1)
+    for cut in (lines[: commit - 1], [*lines[: commit - 1], lines[commit - 1][:20]]):
+        journal.write_bytes(b"".join(cut))
+        assert replay(journal).events > 0
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"journal": 1},
+        {"journal": 1, "strategy": "fedavg"},
+        {"journal": 1, "strategy": {"scheduler": "oracle", "scheduling": {}}},
+        {"journal": 1, "strategy": {"scheduler": "compass", "scheduling": {"min_step": 1}}},
+        {"journal": 1, "strategy": {"scheduler": ["compass"], "scheduling": {}}},
+    ],
+)
+def test_a_header_that_does_not_name_a_scheduler_gives_one_clear_line(
+    tmp_path: Path, header: dict[str, Any]
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text(json.dumps(header) + "\n")
+    with pytest.raises(JournalError, match="line 1 does not say which scheduler ran") as caught:
+        replay(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_journal_of_nothing_but_its_header_replays_to_a_fresh_scheduler(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    FileJournal(path, {"strategy": strategy("fedavg").to_json()}).close()
+    replayed = replay(path)
+    assert (replayed.events, replayed.commands) == (0, 0)
+    assert replayed.scheduler.to_json() == strategy("fedavg").new_scheduler().to_json()

@@ -1,0 +1,158 @@
+"""Short words for conversations with a scheduler: events in, whole lists of commands out."""
+
+from fedcompass.scheduling.buffered import BufferedSettings, buffered
+from fedcompass.scheduling.commands import (
+    Command,
+    Commit,
+    Fold,
+    Quarantine,
+    SetDeadline,
+    StartTraining,
+)
+from fedcompass.scheduling.compass import Compass, CompassSettings
+from fedcompass.scheduling.events import (
+    ClientJoined,
+    ClientLost,
+    DeadlinePassed,
+    Event,
+    QuarantineLifted,
+    TaskLost,
+    UpdateArrived,
+    UpdateRefused,
+)
+from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.pace import PaceSettings
+from fedcompass.scheduling.roster import Weights
+from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
+from fedcompass.scheduling.tiered import Tiered, TieredSettings
+
+
+def compass(
+    *,
+    min_steps: int = 20,
+    max_steps: int = 100,
+    latest: float = 1.2,
+    min_clients: int = 1,
+    weights: Weights = "samples",
+    pace: PaceSettings | None = None,
+    quarantine_after: int = 3,
+) -> Scheduler:
+    """Compass with the settings of the paper's figures."""
+    settings = CompassSettings(
+        min_steps=min_steps,
+        max_steps=max_steps,
+        latest=latest,
+        min_clients=min_clients,
+        weights=weights,
+        pace=pace or PaceSettings(),
+        quarantine_after=quarantine_after,
+    )
+    return Scheduler(Compass(settings))
+
+
+def synchronous(min_clients: int = 1) -> Scheduler:
+    """FedAvg's, rounds of 10 steps."""
+    return Scheduler(Synchronous(SynchronousSettings(steps=10, min_clients=min_clients)))
+
+
+def immediate(weights: Weights = "samples") -> Scheduler:
+    """FedAsync's, tasks of 10 steps."""
+    return Scheduler(Immediate(ImmediateSettings(steps=10, weights=weights)))
+
+
+def buffered_by(size: int) -> Scheduler:
+    """FedBuff's, tasks of 10 steps."""
+    return Scheduler(buffered(BufferedSettings(steps=10, buffer_size=size)))
+
+
+def tiered(min_clients: int = 1, ratio: float = 2.0) -> Scheduler:
+    """FedAT's, rounds of 10 steps."""
+    settings = TieredSettings(steps=10, min_clients=min_clients, tier_ratio=ratio)
+    return Scheduler(Tiered(settings))
+
+
+def tell(scheduler: Scheduler, *events: Event) -> list[Command]:
+    """Hand over events; gives back what the scheduler said to the last one."""
+    commands: list[Command] = []
+    for event in events:
+        commands = scheduler.handle(event)
+    return commands
+
+
+def joined(client: str, at: float = 0.0, samples: int = 1) -> ClientJoined:
+    return ClientJoined(at=at, client=client, samples=samples)
+
+
+def arrived(
+    at: float, client: str, task: int, steps: int, compute: float | None = None
+) -> UpdateArrived:
+    return UpdateArrived(at=at, client=client, task=task, steps_done=steps, compute_seconds=compute)
+
+
+def refused(at: float, client: str, task: int) -> UpdateRefused:
+    return UpdateRefused(at=at, client=client, task=task, reason="not-finite")
+
+
+def task_lost(at: float, client: str, task: int) -> TaskLost:
+    return TaskLost(at=at, client=client, task=task)
+
+
+def lost(at: float, client: str) -> ClientLost:
+    return ClientLost(at=at, client=client)
+
+
+def passed(at: float, group: int) -> DeadlinePassed:
+    return DeadlinePassed(at=at, group=group)
+
+
+def lifted(at: float, client: str) -> QuarantineLifted:
+    return QuarantineLifted(at=at, client=client)
+
+
+def start(
+    at: float, client: str, task: int, steps: int, version: int, group: int | None = None
+) -> StartTraining:
+    return StartTraining(at=at, client=client, task=task, steps=steps, version=version, group=group)
+
+
+def fold(
+    at: float,
+    client: str,
+    task: int,
+    steps: int,
+    buffer: int,
+    share: float,
+    staleness: int = 0,
+    direct: bool = False,
+) -> Fold:
+    return Fold(
+        at=at,
+        client=client,
+        task=task,
+        buffer=buffer,
+        staleness=staleness,
+        share=share,
+        steps=steps,
+        direct=direct,
+    )
+
+
+def first(at: float, client: str, task: int, share: float, staleness: int = 0) -> Fold:
+    """A client's first answer of 20 steps to Compass."""
+    return fold(at, client, task, 20, -1, share, staleness, direct=True)
+
+
+def commit(at: float, version: int, buffers: tuple[int, ...], *folds: Fold) -> Commit:
+    direct = bool(folds) and all(fold.direct for fold in folds)
+    return Commit(
+        at=at, version=version, buffers=buffers, contributions=tuple(folds), direct=direct
+    )
+
+
+def deadline(at: float, group: int) -> SetDeadline:
+    return SetDeadline(at=at, group=group)
+
+
+def quarantine(at: float, client: str) -> Quarantine:
+    return Quarantine(at=at, client=client)

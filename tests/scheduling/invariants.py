@@ -1,0 +1,204 @@
+"""What must hold after every event, whatever happens; a shadow ledger watches a scheduler.
+
+`Watched.handle` hands an event on and checks the commands one by one against its own books:
+every accepted update is merged exactly once or pending, versions rise by one, task ids are never
+reused, and nobody waits forever.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from fedcompass.scheduling.commands import (
+    Command,
+    Commit,
+    Fold,
+    Quarantine,
+    SetDeadline,
+    StartTraining,
+)
+from fedcompass.scheduling.compass import Compass
+from fedcompass.scheduling.events import (
+    ClientJoined,
+    ClientLost,
+    DeadlinePassed,
+    Event,
+    QuarantineLifted,
+    TaskLost,
+    UpdateArrived,
+    UpdateRefused,
+)
+from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.pace import INSTANT
+from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.scheduling.synchronous import Synchronous
+from fedcompass.scheduling.tiered import Tiered
+
+
+def copy_of(state: dict[str, Any]) -> dict[str, Any]:
+    """The state through JSON and back; strict JSON has no NaN and no infinity."""
+    copied: dict[str, Any] = json.loads(json.dumps(state, allow_nan=False))
+    return copied
+
+
+@dataclass
+class Watched:
+    """A scheduler whose every answer is checked."""
+
+    scheduler: Scheduler
+    min_steps: int
+    max_steps: int
+    present: dict[str, None] = field(default_factory=dict)  # joined and not left
+    quarantined: set[str] = field(default_factory=set)
+    tasks: dict[str, StartTraining] = field(default_factory=dict)  # outstanding, by client
+    last_task: int = 0
+    version: int = 0
+    buffers: dict[int, list[Fold]] = field(default_factory=dict)  # accepted, not merged
+    merged: set[int] = field(default_factory=set)  # tasks whose update is in the model
+    deadlines: dict[int, float] = field(default_factory=dict)  # all that were ever set
+
+    def handle(self, event: Event) -> list[Command]:
+        """Pass an event on; every command and the state afterwards are checked."""
+        commands = self.scheduler.handle(event)
+        answered = self._take_note(event)
+        folds = []
+        for command in commands:
+            match command:
+                case Fold():
+                    self._check_fold(command)
+                    folds.append(command.task)
+                case Commit():
+                    self._check_commit(command)
+                case StartTraining():
+                    self._check_start(command, event)
+                case SetDeadline():
+                    assert command.group not in self.deadlines, "a group has one deadline"
+                    self.deadlines[command.group] = command.at
+                case Quarantine():
+                    self.quarantined.add(command.client)
+                case _:
+                    assert_never(command)
+        assert folds == answered, "an accepted answer is folded once, and nothing else"
+        self._note_who_is_here(event, commands)
+        self.check()
+        return commands
+
+    def _take_note(self, event: Event) -> list[int]:
+        """Strike off a task that was lost; returns the task whose update is to be folded."""
+        match event:
+            case UpdateArrived() if event.steps_done:
+                return [event.task]
+            case UpdateArrived() | TaskLost() | UpdateRefused():
+                held = self.tasks.get(event.client)
+                if held is not None and held.task == event.task:
+                    del self.tasks[event.client]
+            case QuarantineLifted():
+                self.quarantined.discard(event.client)
+            case ClientJoined():
+                self.quarantined.discard(event.client)
+                self.present.setdefault(event.client)
+            case ClientLost() | DeadlinePassed():
+                pass
+            case _:
+                assert_never(event)
+        return []
+
+    def _note_who_is_here(self, event: Event, commands: list[Command]) -> None:
+        """One that left or came back held no task, but for the last it was given in coming back.
+
+        Before that, deadlines that were due may have sent it to train: they are carried out first.
+        """
+        if isinstance(event, ClientJoined | ClientLost):
+            self.quarantined.discard(event.client)
+            del self.present[event.client]
+            held = self.tasks.get(event.client)
+            if isinstance(event, ClientJoined):
+                self.present[event.client] = None
+            if held is not None and not (self._warms_up(held, event) and held in commands):
+                del self.tasks[event.client]
+
+    def _warms_up(self, order: StartTraining, event: Event) -> bool:
+        return isinstance(event, ClientJoined) and order.client == event.client and not order.group
+
+    def _check_fold(self, fold: Fold) -> None:
+        order = self.tasks.pop(fold.client)
+        assert fold.task == order.task
+        assert 0 < fold.share <= 1
+        assert 1 <= fold.steps <= order.steps
+        assert fold.staleness == self.version - order.version >= 0
+        self.buffers.setdefault(fold.buffer, []).append(fold)
+
+    def _check_commit(self, commit: Commit) -> None:
+        self.version += 1
+        assert commit.version == self.version, "the version rises by one per merge"
+        expected = [fold for buffer in commit.buffers for fold in self.buffers.pop(buffer)]
+        assert list(commit.contributions) == expected, "what a buffer holds is merged whole"
+        assert expected, "a merge merges something"
+        assert not self.merged & {fold.task for fold in expected}, "and only once"
+        self.merged |= {fold.task for fold in expected}
+
+    def _check_start(self, order: StartTraining, event: Event) -> None:
+        if self._warms_up(order, event):
+            self.tasks.pop(order.client, None)
+        assert order.task == self.last_task + 1, "task ids rise and are never reused"
+        self.last_task = order.task
+        assert order.client in self.present
+        assert order.version == self.version, "it gets the newest model"
+        assert self.min_steps <= order.steps <= self.max_steps
+        assert order.client not in self.tasks, "one outstanding task per client"
+        assert order.client not in self.quarantined
+        self.tasks[order.client] = order
+
+    def check(self) -> None:
+        """The state agrees with the books, and nobody waits forever."""
+        scheduler = self.scheduler
+        held = {m.client: m.task for m in scheduler.roster.members.values() if m.task}
+        assert held == self.tasks
+        assert list(scheduler.roster.members) == list(self.present)
+        assert scheduler.version == self.version
+        pending = [fold for folds in self.buffers.values() for fold in folds]
+        assert scheduler.pending() == pending
+        assert all(scheduler.roster.unmerged.values()), "no empty buffers"
+        waiting = [c for c in self.present if c not in held and c not in self.quarantined]
+        if scheduler.started:
+            self._check_nobody_waits_forever(waiting)
+        else:
+            assert not held
+
+    def _check_nobody_waits_forever(self, waiting: list[str]) -> None:
+        match self.scheduler.policy:
+            case Compass() as policy:
+                self._check_groups(policy, waiting)
+            case Synchronous() as policy:
+                assert policy.to_json()["awaited"] == sorted(self.tasks, key=self._task_id)
+                assert self.tasks or not waiting
+            case Tiered() as policy:
+                self._check_tiers(policy, waiting)
+            case Immediate():
+                assert not waiting, "nobody ever waits"
+            case other:
+                raise AssertionError(f"no invariants for {other}")
+
+    def _task_id(self, client: str) -> int:
+        return self.tasks[client].task
+
+    def _check_groups(self, policy: Compass, waiting: list[str]) -> None:
+        accounted: list[str] = []
+        for group in policy.open_groups:
+            assert group.awaited, "an open group waits for somebody"
+            assert self.deadlines[group.id] == group.latest >= self.scheduler.now - 2 * INSTANT
+            assert group.expected <= group.latest
+            assert all(self.tasks[client].group == group.id for client in group.awaited)
+            accounted += group.arrived
+        assert sorted(accounted) == sorted(waiting), "who waits, waits in a group with a deadline"
+        in_buffers = {buffer for buffer in self.buffers if buffer > 0}
+        assert in_buffers <= {group.id for group in policy.open_groups}, "no buffer is forgotten"
+
+    def _check_tiers(self, policy: Tiered, waiting: list[str]) -> None:
+        awaited = dict(policy.to_json()["awaited"])
+        for client in waiting:
+            member = self.scheduler.roster.members[client]
+            assert awaited[member.group or 0], "who waits, waits for somebody of its round"
+        for tier, clients in awaited.items():
+            assert all((self.tasks[client].group or 0) == tier for client in clients)
+            assert clients or tier not in self.buffers, "an empty round holds nothing back"
