@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .PHONY: run test check bench clean
 
 run: $(VENV)/.installed-run
-	$(BIN)/fedcompass schedule --paces 0.1,0.2,0.25,0.4,0.5 --min-steps 20 --max-steps 100 --latest 1.2 --until 34
+	$(BIN)/fedcompass compare
 
 test: $(VENV)/.installed-test
 	scripts/check

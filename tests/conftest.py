@@ -16,7 +16,7 @@ settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
 )
 settings.register_profile(
-    "thorough", settings.get_profile("default"), max_examples=2000, stateful_step_count=80
+    "thorough", settings.get_profile("default"), max_examples=500, stateful_step_count=80
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

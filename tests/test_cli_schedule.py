@@ -232,6 +232,11 @@ def test_the_installed_command_prints_its_version() -> None:
     assert result.stdout == f"fedcompass {__version__}\n"
 
 
+def test_the_version_wins_over_everything_else() -> None:
+    result = CliRunner().invoke(app, ["--version", "schedule"], catch_exceptions=False)
+    assert (result.output, result.exit_code) == (f"fedcompass {__version__}\n", 0)
+
+
 def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys\n"

@@ -1,6 +1,7 @@
 """Carries out a scheduler's commands on the global model; the same object in both drivers."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, TypeAlias, assert_never
 
 from torch import Tensor
@@ -151,7 +152,7 @@ class Coordinator:
             client=update.client,
             task=update.task,
             steps_done=update.steps_done,
-            compute_seconds=update.compute_seconds,
+            compute_seconds=_believable(update.compute_seconds),
         )
         return Receipt(None, self._handle(arrived, update.tensors))
 
@@ -256,3 +257,8 @@ def _difference(saved: Any, ours: Any, where: str = "") -> str | None:
     if saved == ours:
         return None
     return f"{where} is {saved!r} in the checkpoint and {ours!r} in this run"
+
+
+def _believable(seconds: Seconds | None) -> Seconds | None:
+    """A client's own report of its compute time, forgotten where it cannot be true."""
+    return seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None

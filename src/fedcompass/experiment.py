@@ -9,9 +9,9 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from fedcompass import strategies
 from fedcompass.data.partition_settings import PartitionSettings
@@ -21,8 +21,14 @@ from fedcompass.settings import Settings, merged
 from fedcompass.simulation.fleet_settings import FleetSettings
 from fedcompass.strategies import Strategy
 from fedcompass.training.local import LocalSettings
+from fedcompass.training.metrics import check_metrics
 
-__all__ = ["DataSettings", "EvaluationSettings", "Experiment"]
+__all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_toml"]
+
+_UNSET = "none"
+"""How a file says that a setting with a default is unset: TOML has no null."""
+
+_Unsettable = BeforeValidator(lambda value: None if value == _UNSET else value)
 
 
 class DataSettings(Settings):
@@ -36,21 +42,22 @@ class DataSettings(Settings):
 class EvaluationSettings(Settings):
     """When the global model is measured, and what."""
 
-    every_updates: int | None = Field(default=1, ge=1)
-    """After every so many global updates; unset: not by updates."""
+    every_updates: Annotated[int | None, _Unsettable] = Field(default=1, ge=1)
+    """After every so many global updates; None, or "none" in a file: not by updates."""
 
     every_seconds: float | None = Field(default=None, gt=0)
     """At every multiple of so much virtual time; unset: not by time."""
 
     metrics: tuple[str, ...] = ("loss", "accuracy")
     target_metric: str = "accuracy"
-    """The metric that `target` and the best model are about."""
+    """The metric that `target` and the best model are about; a loss is to fall, others rise."""
 
     per_client: bool = False
     """Also measure the target metric on each client's own samples."""
 
     @model_validator(mode="after")
     def _target_is_measured(self) -> "EvaluationSettings":
+        check_metrics(self.metrics)
         if self.target_metric not in self.metrics:
             raise ValueError(
                 f"target_metric is {self.target_metric!r}; allowed: one of the metrics, "
@@ -83,8 +90,11 @@ class Experiment(Settings):
     max_updates: int | None = Field(default=None, ge=1)
     """Global updates after which the run ends, if that comes first."""
 
-    target: float | None = None
-    """What the target metric should reach."""
+    target: Annotated[float | None, _Unsettable] = None
+    """What the target metric should reach; None, or "none" in a file: nothing."""
+
+    stop_at_target: bool = False
+    """End the run at the first evaluation that reaches the target."""
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # before the filling in
 
@@ -98,9 +108,9 @@ class Experiment(Settings):
         if not isinstance(given, Mapping):
             return given
         values = {key: _plain(value) for key, value in given.items()}
-        data, fleet = values.get("data") or {}, values.get("fleet") or {}
-        name = data.get("name", "mnist-mini")
-        clients = fleet.get("clients") or len(fleet.get("paces") or ()) or 5
+        if values.get("model") == "":
+            del values["model"]
+        name, clients = _dataset(values.get("data")), _clients(values.get("fleet"))
         filled = merged(paper_settings(name, clients), values)
         filled["strategy"] = _filled_strategy(filled, name, clients)
         return filled
@@ -108,6 +118,8 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _strategy_is_right(self) -> "Experiment":
         self.chosen_strategy()
+        if self.stop_at_target and self.target is None:
+            raise ValueError("stop_at_target is true, but there is no target; set target")
         return self
 
     def chosen_strategy(self) -> Strategy:
@@ -124,15 +136,24 @@ class Experiment(Settings):
         given for the one before.
         """
         values = dict(self._given)
-        name = (changes.get("strategy") or {}).get("name", self.strategy["name"])
-        if name != self.strategy["name"]:
+        strategy = changes.get("strategy")
+        named = strategy.get("name") if isinstance(strategy, Mapping) else None
+        if named is not None and named != self.strategy["name"]:
             values.pop("strategy", None)
         return Experiment(**merged(values, changes))
 
     def to_record(self) -> dict[str, Any]:
-        """All settings as TOML and JSON values; what is unset is left out."""
+        """All settings as TOML and JSON values; what is unset by default is left out."""
         record: dict[str, Any] = json.loads(self.model_dump_json(exclude_none=True))
+        record.setdefault("target", _UNSET)
+        record["evaluation"].setdefault("every_updates", _UNSET)
         return record
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and self.to_record() == other.to_record()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
 
     def key(self) -> str:
         """A short hash of everything that decides the result."""
@@ -161,6 +182,21 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path} is not valid TOML: {error}") from None
 
 
+def _dataset(data: Any) -> str:
+    """The dataset's name as far as it can be told; a wrong one is refused field by field."""
+    name = data.get("name") if isinstance(data, Mapping) else None
+    return name if isinstance(name, str) else DataSettings().name
+
+
+def _clients(fleet: Any) -> int:
+    """The number of clients as far as it can be told; given paces tell it too."""
+    given: Mapping[str, Any] = fleet if isinstance(fleet, Mapping) else {}
+    clients, paces = given.get("clients"), given.get("paces")
+    if isinstance(clients, int):
+        return clients
+    return len(paces) if isinstance(paces, (list, tuple)) else FleetSettings().clients
+
+
 def _plain(value: Any) -> Any:
     return value.model_dump(exclude_unset=True) if isinstance(value, Settings) else value
 
@@ -170,8 +206,20 @@ def _filled_strategy(values: dict[str, Any], dataset: str, clients: int) -> dict
     if not isinstance(given, Mapping):
         raise ValueError(f"strategy is {given!r}; allowed: a table with a name")
     name = given.get("name", "fedcompass")
+    if not isinstance(name, str):
+        raise ValueError(f"strategy.name is {name!r}; allowed: {', '.join(strategies.names())}")
     filled = {"name": name}
     if values.get("profile", "paper") == "paper":
         known = strategies.known_keys(name)
         filled |= {k: v for k, v in strategy_settings(dataset, clients).items() if k in known}
-    return merged(filled, {key: value for key, value in given.items() if key != "min_clients"})
+    given = {key: value for key, value in given.items() if key != "min_clients"}
+    return _without_none(merged(filled, given))
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without what is unset, which is every such setting's default."""
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }

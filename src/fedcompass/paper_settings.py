@@ -20,7 +20,7 @@ _MNIST: dict[str, Any] = {
 _BY_DATASET: dict[str, dict[str, Any]] = {
     "mnist": {**_MNIST, "horizon": 600.0},
     "fashion-mnist": {**_MNIST, "horizon": 600.0, "target": 0.75},
-    "mnist-mini": {**_MNIST, "horizon": 60.0},
+    "mnist-mini": {**_MNIST, "horizon": 80.0, "target": 0.8},
     "cifar10": {
         "fleet": {"mean_seconds_per_step": 0.5},
         "local": {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 128},

@@ -4,9 +4,9 @@ A bare name follows its own paper's formula with that paper's defaults. The FedC
 experiments scale FedAsync and FedBuff by p_i: `variant="share"`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedcompass.aggregation import (
     AggregationSettings,
@@ -22,10 +22,26 @@ from fedcompass.scheduling.registry import new_scheduler, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.settings import merged, unknown_key
 
-__all__ = ["Recipe", "Strategy", "describe", "known_keys", "names", "register", "strategy"]
+__all__ = [
+    "NewAggregator",
+    "Recipe",
+    "Strategy",
+    "describe",
+    "known_keys",
+    "names",
+    "register",
+    "strategy",
+    "variants",
+]
 
 _AGGREGATION_KEYS = ("staleness", "server", "normalized", "weighting", "scale", "payload")
-_OTHER_KEYS = ("variant", "guard")
+
+NewAggregator: TypeAlias = Callable[[FlatState, AggregationSettings], Aggregator]
+"""Makes the aggregator that will change this model in place."""
+
+
+def _tier_average(model: FlatState, settings: AggregationSettings) -> Aggregator:
+    return TierAverage(model, settings.server)
 
 
 @dataclass(frozen=True)
@@ -37,7 +53,8 @@ class Recipe:
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     aggregation: Mapping[str, Any] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    by_tiers: bool = False
+    aggregator: NewAggregator = WeightedSum
+    aggregation_keys: tuple[str, ...] = _AGGREGATION_KEYS  # those its aggregator heeds
 
 
 @dataclass(frozen=True)
@@ -50,7 +67,7 @@ class Strategy:
     scheduling: SchedulerSettings
     aggregation: AggregationSettings
     guard: GuardSettings
-    by_tiers: bool
+    aggregator: NewAggregator
 
     def new_scheduler(self) -> Scheduler:
         """A fresh scheduler."""
@@ -58,9 +75,12 @@ class Strategy:
 
     def new_aggregator(self, model: FlatState) -> Aggregator:
         """An aggregator that changes `model` in place."""
-        if self.by_tiers:
-            return TierAverage(model, self.aggregation.server)
-        return WeightedSum(model, self.aggregation)
+        return self.aggregator(model, self.aggregation)
+
+    @property
+    def by_tiers(self) -> bool:
+        """Whether the global model is FedAT's mean of tier models."""
+        return self.aggregator is _tier_average
 
     def to_json(self) -> dict[str, Any]:
         """All settings as JSON values, for the record of a run."""
@@ -134,7 +154,8 @@ _RECIPES: dict[str, Recipe] = {
     "fedat": Recipe(
         "clients of similar pace form tiers; each runs fedavg by itself, and rare tiers count more",
         "tiered",
-        by_tiers=True,
+        aggregator=_tier_average,
+        aggregation_keys=("server",),
     ),
     "fedcompass": Recipe(
         "Compass gives each client as many steps as let its group answer together; groups merge",
@@ -194,8 +215,13 @@ def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
         scheduling=kind.settings(**merged(recipe.scheduling, scheduling)),
         aggregation=AggregationSettings(**rule),
         guard=_guard(settings.get("guard", {})),
-        by_tiers=recipe.by_tiers,
+        aggregator=recipe.aggregator,
     )
+
+
+def variants(name: str) -> list[str]:
+    """The variants of a strategy's rule beside its own."""
+    return list(_recipe(name).variants)
 
 
 def known_keys(name: str) -> list[str]:
@@ -205,9 +231,8 @@ def known_keys(name: str) -> list[str]:
 
 
 def _own_keys(recipe: Recipe) -> tuple[str, ...]:
-    if recipe.by_tiers:
-        return ("server", "guard")
-    return (*_AGGREGATION_KEYS, *_OTHER_KEYS) if recipe.variants else (*_AGGREGATION_KEYS, "guard")
+    variant = ("variant",) if recipe.variants else ()
+    return (*recipe.aggregation_keys, *variant, "guard")
 
 
 def _recipe(name: str) -> Recipe:

@@ -54,6 +54,7 @@ class Watched:
     last_task: int = 0
     version: int = 0
     buffers: dict[int, list[Fold]] = field(default_factory=dict)  # accepted, not merged
+    samples: dict[int, int] = field(default_factory=dict)  # of the sender, by folded task
     merged: set[int] = field(default_factory=set)  # tasks whose update is in the model
     deadlines: dict[int, float] = field(default_factory=dict)  # all that were ever set
 
@@ -123,10 +124,13 @@ class Watched:
     def _check_fold(self, fold: Fold) -> None:
         order = self.tasks.pop(fold.client)
         assert fold.task == order.task
-        assert 0 < fold.share <= 1
+        assert fold.share > 0
+        if not isinstance(self.scheduler.policy, Tiered):  # a tier's joiner may outweigh the rest
+            assert fold.share <= 1
         assert 1 <= fold.steps <= order.steps
         assert fold.staleness == self.version - order.version >= 0
         self.buffers.setdefault(fold.buffer, []).append(fold)
+        self.samples[fold.task] = self.scheduler.roster.members[fold.client].samples
 
     def _check_commit(self, commit: Commit) -> None:
         self.version += 1
@@ -136,6 +140,9 @@ class Watched:
         assert expected, "a merge merges something"
         assert not self.merged & {fold.task for fold in expected}, "and only once"
         self.merged |= {fold.task for fold in expected}
+        if isinstance(self.scheduler.policy, Synchronous | Tiered):
+            per_sample = [fold.share / self.samples[fold.task] for fold in expected]
+            assert max(per_sample) <= min(per_sample) * (1 + 1e-9), "weights in proportion"
 
     def _check_start(self, order: StartTraining, event: Event) -> None:
         if self._warms_up(order, event):

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.scheduling.invariants import Watched, copy_of
 
 from fedcompass.errors import EventRefused
 from fedcompass.scheduling.buffered import BufferedSettings, buffered
@@ -35,7 +36,6 @@ from fedcompass.scheduling.policy import Policy
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
-from tests.scheduling.invariants import Watched, copy_of
 
 CLIENTS = st.sampled_from(["a", "b", "c", "d", "e"])
 DELAYS = st.one_of(
@@ -267,4 +267,4 @@ class TieredInAnyOrder(AnyOrder):
 def test_whatever_happens_nothing_is_lost_and_nobody_waits_forever(
     machine: type[AnyOrder],
 ) -> None:
-    run_state_machine_as_test(machine)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine)

@@ -4,12 +4,6 @@ import math
 from collections.abc import Callable
 
 import pytest
-
-from fedcompass.errors import EventRefused
-from fedcompass.scheduling.commands import GENERAL
-from fedcompass.scheduling.events import Event
-from fedcompass.scheduling.pace import Pace, PaceSettings
-from fedcompass.scheduling.scheduler import Scheduler
 from tests.scheduling.conversations import (
     arrived,
     buffered_by,
@@ -31,6 +25,12 @@ from tests.scheduling.conversations import (
     tell,
     tiered,
 )
+
+from fedcompass.errors import EventRefused
+from fedcompass.scheduling.commands import GENERAL
+from fedcompass.scheduling.events import Event
+from fedcompass.scheduling.pace import Pace, PaceSettings
+from fedcompass.scheduling.scheduler import Scheduler
 
 # synchronous: FedAvg
 
@@ -77,7 +77,7 @@ def test_a_round_goes_on_without_one_that_dies() -> None:
 
 def test_an_update_stays_in_the_round_when_its_sender_dies() -> None:
     scheduler = round_of_two()
-    ours, theirs = fold(1.0, "a", 1, 10, GENERAL, 0.25), fold(3.0, "b", 2, 10, GENERAL, 1.0)
+    ours, theirs = fold(1.0, "a", 1, 10, GENERAL, 0.25), fold(3.0, "b", 2, 10, GENERAL, 0.75)
     tell(scheduler, arrived(1.0, "a", 1, 10))
     assert tell(scheduler, lost(2.0, "a")) == []
     assert tell(scheduler, arrived(3.0, "b", 2, 10)) == [
@@ -247,7 +247,7 @@ def test_a_joiner_is_measured_alone_and_its_update_counts_in_the_open_round(
 ) -> None:
     scheduler = two_tiers()
     assert tell(scheduler, joined("d", at=50.0)) == [start(50.0, "d", 7, 10, 1)]
-    measured = fold(answers_at, "d", 7, 10, tier, 0.25)
+    measured = fold(answers_at, "d", 7, 10, tier, THIRD)
     assert tell(scheduler, arrived(answers_at, "d", 7, 10)) == [measured]
     assert scheduler.pending() == [measured]
 
@@ -256,7 +256,7 @@ def test_a_joiner_of_a_deserted_tier_goes_on_alone() -> None:
     scheduler = two_tiers()
     assert tell(scheduler, lost(51.0, "c")) == []
     tell(scheduler, joined("d", at=51.0))
-    alone = fold(101.0, "d", 7, 10, 2, THIRD)
+    alone = fold(101.0, "d", 7, 10, 2, 0.5)
     assert tell(scheduler, arrived(101.0, "d", 7, 10)) == [
         alone,
         commit(101.0, 2, (2,), alone),
@@ -334,7 +334,7 @@ def test_one_that_waited_in_its_tier_may_leave() -> None:
     ours = fold(60.0, "a", 4, 10, 1, THIRD)
     tell(scheduler, arrived(60.0, "a", 4, 10))
     assert tell(scheduler, lost(61.0, "a")) == []
-    theirs = fold(65.0, "b", 5, 10, 1, 0.5)
+    theirs = fold(65.0, "b", 5, 10, 1, THIRD)
     assert tell(scheduler, arrived(65.0, "b", 5, 10)) == [
         theirs,
         commit(65.0, 2, (1,), ours, theirs),
@@ -431,7 +431,7 @@ def test_overhead_is_smoothed_like_the_pace() -> None:
     tell(scheduler, arrived(28.0, "a", 2, 100, compute=20.0))
     pace = scheduler.pace("a")
     assert pace is not None
-    assert (pace.seconds_per_step, pace.overhead) == (pytest.approx(0.15), pytest.approx(3.0))
+    assert [pace.seconds_per_step, pace.overhead] == pytest.approx([0.15, 3.0])
 
 
 def test_an_answer_in_no_time_at_all_is_taken() -> None:
@@ -481,3 +481,4 @@ def test_a_deadline_before_its_time_is_refused() -> None:
 @pytest.mark.parametrize("scheduler", [immediate(), synchronous(), tiered(), buffered_by(2)])
 def test_without_groups_a_deadline_means_nothing(scheduler: Scheduler) -> None:
     assert tell(scheduler, joined("a"), passed(5.0, 1)) == []
+    assert scheduler.policy.pass_deadlines(scheduler.roster, before=math.inf) == []

@@ -7,6 +7,8 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scheduling.invariants import Watched, copy_of
+from tests.scheduling.virtual_fleet import VirtualFleet
 
 from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.commands import Command, Commit, StartTraining
@@ -18,8 +20,6 @@ from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
 from fedcompass.simulation.timetable import Merge, timetable
-from tests.scheduling.invariants import Watched, copy_of
-from tests.scheduling.virtual_fleet import VirtualFleet
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "compass": lambda: Compass(CompassSettings(min_steps=5, max_steps=50)),

@@ -6,11 +6,11 @@ Minutes; five clients at 10, 5, 4, 2.5 and 2 steps a minute; 20 to 100 steps, λ
 from collections.abc import Callable, Iterable
 
 import pytest
+from tests.scheduling.conversations import arrived, compass, deadline, joined, passed, tell
 
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.timetable import Dispatch, Merge, timetable
-from tests.scheduling.conversations import arrived, compass, deadline, joined, passed, tell
 
 STEPS_PER_MINUTE = {"1": 10.0, "2": 5.0, "3": 4.0, "4": 2.5, "5": 2.0}
 

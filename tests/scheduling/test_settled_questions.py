@@ -4,14 +4,6 @@ Compass with 20 to 100 steps and λ = 1.2; "a" does 10 steps a second, "b" 5, "c
 """
 
 import pytest
-
-from fedcompass.errors import EventRefused
-from fedcompass.scheduling.commands import GENERAL, Commit, Fold, StartTraining
-from fedcompass.scheduling.compass import Compass
-from fedcompass.scheduling.events import Event
-from fedcompass.scheduling.pace import Pace, PaceSettings
-from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.event_queue import EventQueue
 from tests.scheduling.conversations import (
     arrived,
     commit,
@@ -32,6 +24,14 @@ from tests.scheduling.conversations import (
     tell,
     tiered,
 )
+
+from fedcompass.errors import EventRefused
+from fedcompass.scheduling.commands import GENERAL, Commit, Fold, StartTraining
+from fedcompass.scheduling.compass import Compass
+from fedcompass.scheduling.events import Event
+from fedcompass.scheduling.pace import Pace, PaceSettings
+from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.simulation.event_queue import EventQueue
 
 THIRD = 1 / 3
 
@@ -107,7 +107,9 @@ def test_only_a_reply_to_the_outstanding_task_counts(
 def test_a_task_is_answered_once() -> None:
     scheduler = three_in_a_group()
     tell(scheduler, arrived(12.0, "a", 4, 100))
-    with pytest.raises(EventRefused, match="but holds no task. Send one answer per StartTraining"):
+    with pytest.raises(
+        EventRefused, match=r"but holds no task\. Send one answer per StartTraining"
+    ):
         tell(scheduler, arrived(12.0, "a", 4, 100))
 
 
@@ -321,6 +323,21 @@ def test_the_fastest_client_of_a_group_is_sought_among_the_arrived_and_the_await
     assert answer == start(8.0, "d", 6, steps, 3, group=2)
 
 
+def test_the_fastest_client_is_sought_anew_when_a_pace_changes_or_somebody_dies() -> None:
+    scheduler = compass(min_clients=3)
+    tell(scheduler, *(joined(client) for client in "abd"))
+    tell(scheduler, arrived(2.0, "a", 1, 20), arrived(4.0, "b", 2, 20))  # group 1, T_a = 12
+    tell(scheduler, joined("e", at=6.0), joined("f", at=7.0))
+    tell(scheduler, arrived(8.0, "d", 3, 20))  # looks for the fastest: a, T_exp = 22
+    assert open_groups(scheduler) == {1: (["a", "b"], []), 2: (["d"], [])}
+    tell(scheduler, lost(8.0, "d"), arrived(8.0, "a", 4, 100))  # a does 0.06 s a step now
+    answer = tell(scheduler, arrived(8.0, "e", 6, 5))[-1]  # 0.4 s a step; T_exp = 18
+    assert answer == start(8.0, "e", 9, 25, 4, group=3)
+    tell(scheduler, lost(8.5, "a"), lost(8.5, "e"))
+    answer = tell(scheduler, arrived(9.0, "f", 7, 5))[-1]  # 0.4 s a step; b's T_exp = 32
+    assert answer == start(9.0, "f", 10, 57, 5, group=4)
+
+
 # ties among equal q in JoinGroup
 
 
@@ -333,6 +350,15 @@ def test_the_later_opened_group_wins_a_tie() -> None:
     assert open_groups(scheduler) == {1: (["a"], []), 2: (["b"], [])}
     # c, 110 s a step, has 290 s to group 1 and 249 s to group 2: 2 steps either way.
     assert tell(scheduler, arrived(220.0, "c", 2, 2))[-1] == start(220.0, "c", 6, 2, 3, group=2)
+
+
+def test_the_later_opened_group_wins_a_tie_when_it_is_expected_later_too() -> None:
+    scheduler = compass(min_steps=2, max_steps=2)
+    tell(scheduler, joined("a"), joined("b", at=18.0), joined("c", at=31.0))
+    tell(scheduler, arrived(200.0, "a", 1, 2))  # 100 s a step: group 1, T_a = 400
+    tell(scheduler, arrived(210.0, "b", 2, 2))  # 96 s, 1 step to 400: group 2, T_a = 402
+    # c, 90 s a step, has 189 s to group 1 and 191 s to group 2.
+    assert tell(scheduler, arrived(211.0, "c", 3, 2))[-1] == start(211.0, "c", 6, 2, 3, group=2)
 
 
 # staleness of a buffered update
@@ -429,6 +455,36 @@ def test_the_weight_is_fixed_when_the_update_arrives() -> None:
     merge = tell(scheduler, arrived(12.0, "c", 6, 28))[1]
     assert isinstance(merge, Commit)
     assert [update.share for update in merge.contributions] == [THIRD, 0.01, 0.01]
+
+
+def test_a_synchronous_round_takes_those_who_answered() -> None:
+    scheduler = synchronous(min_clients=3)
+    tell(scheduler, joined("a"), joined("b"), joined("c"), arrived(1.0, "a", 1, 10))
+    tell(scheduler, arrived(2.0, "b", 2, 10))
+    merge = tell(scheduler, lost(3.0, "c"))[0]
+    assert isinstance(merge, Commit)
+    assert [update.client for update in merge.contributions] == ["a", "b"]
+
+
+def test_shares_of_a_round_stay_in_proportion_while_clients_come_and_go() -> None:
+    scheduler = synchronous(min_clients=3)
+    tell(scheduler, joined("a", samples=2), joined("b", samples=3), joined("c", samples=5))
+    tell(scheduler, arrived(1.0, "a", 1, 10), lost(2.0, "c"), joined("d", at=2.0, samples=90))
+    merge = tell(scheduler, arrived(3.0, "b", 2, 10))[1]
+    assert isinstance(merge, Commit)
+    assert [update.share for update in merge.contributions] == [0.2, 0.3]  # 2 : 3 either way
+
+
+def test_shares_of_a_tiers_round_stay_in_proportion_while_clients_come_and_go() -> None:
+    scheduler = tiered(min_clients=2)
+    tell(scheduler, joined("a", samples=2), joined("b", samples=3))
+    tell(scheduler, arrived(10.0, "a", 1, 10), arrived(10.0, "b", 2, 10))
+    tell(scheduler, joined("d", at=10.0, samples=10), arrived(20.0, "a", 3, 10))
+    tell(scheduler, arrived(20.0, "d", 5, 10))  # measured; its update counts in the open round
+    merge = tell(scheduler, arrived(20.0, "b", 4, 10))[1]
+    assert isinstance(merge, Commit)
+    shares = {update.client: update.share for update in merge.contributions}
+    assert shares == {"a": 0.4, "d": 2.0, "b": 0.6}  # 2 : 10 : 3
 
 
 def test_equal_weights_are_an_option() -> None:
@@ -598,6 +654,7 @@ def test_an_operator_lifts_a_quarantine_and_the_client_warms_up_again() -> None:
     tell(scheduler, joined("a"), arrived(2.0, "a", 1, 20), refused(3.0, "a", 2))
     assert tell(scheduler, lifted(4.0, "a")) == [start(4.0, "a", 3, 20, 1)]
     assert tell(scheduler, lifted(5.0, "a")) == []  # there is nothing to lift
+    assert tell(scheduler, task_lost(6.0, "a", 3)) == [start(6.0, "a", 4, 20, 1)]
 
 
 def test_a_rejoin_lifts_a_quarantine() -> None:
@@ -611,6 +668,14 @@ def test_a_quarantined_client_may_leave() -> None:
     scheduler = compass(quarantine_after=1)
     tell(scheduler, joined("a"), joined("b"), refused(3.0, "a", 1), lost(4.0, "a"))
     assert tell(scheduler, arrived(5.0, "b", 2, 20))[0] == first(5.0, "b", 2, 1.0)
+
+
+def test_a_client_quarantined_out_of_a_group_may_leave() -> None:
+    scheduler = compass(min_clients=2, quarantine_after=1)
+    tell(scheduler, joined("a"), joined("b"), arrived(2.0, "a", 1, 20), arrived(4.0, "b", 2, 20))
+    tell(scheduler, refused(5.0, "a", 3))
+    assert tell(scheduler, lost(6.0, "a")) == []
+    assert open_groups(scheduler) == {1: (["b"], [])}
 
 
 # end of a run
@@ -650,7 +715,7 @@ def test_a_joiner_enters_the_tier_its_first_answer_fits() -> None:
     scheduler = tiered(min_clients=2)
     tell(scheduler, joined("a"), joined("b"), arrived(10.0, "a", 1, 10), arrived(50.0, "b", 2, 10))
     assert tell(scheduler, joined("c", at=50.0)) == [start(50.0, "c", 5, 10, 1)]
-    assert tell(scheduler, arrived(120.0, "c", 5, 10)) == [fold(120.0, "c", 5, 10, 2, THIRD)]
+    assert tell(scheduler, arrived(120.0, "c", 5, 10)) == [fold(120.0, "c", 5, 10, 2, 0.5)]
     answer = tell(scheduler, arrived(121.0, "b", 4, 10))
     assert answer[2:] == [
         start(121.0, "b", 6, 10, 2, group=2),
@@ -666,15 +731,3 @@ def test_q_max_may_equal_q_min() -> None:
     tell(scheduler, joined("a"), joined("b"), arrived(2.0, "a", 1, 20))
     answer = tell(scheduler, arrived(4.0, "b", 2, 20))
     assert answer[2:] == [deadline(8.8, 2), start(4.0, "b", 4, 20, 2, group=2)]
-
-
-# synchronous rounds
-
-
-def test_synchronous_rounds_take_those_who_answered() -> None:
-    scheduler = synchronous(min_clients=3)
-    tell(scheduler, joined("a"), joined("b"), joined("c"), arrived(1.0, "a", 1, 10))
-    tell(scheduler, arrived(2.0, "b", 2, 10))
-    merge = tell(scheduler, lost(3.0, "c"))[0]
-    assert isinstance(merge, Commit)
-    assert [update.client for update in merge.contributions] == ["a", "b"]

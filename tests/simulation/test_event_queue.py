@@ -72,10 +72,11 @@ def test_an_arrival_added_while_its_instant_is_served_takes_its_place() -> None:
     assert not queue.between_instants
     assert queue.peek() == 5.0
     queue.add_arrival(5.0, 3, "task 3")
+    queue.add_arrival(5.0, 9, "task 9")
     queue.add_arrival(6.0, 2, "task 2")
     queue.add_deadline(5.0, 1, "deadline")
-    assert len(queue) == 4
-    assert popped(queue) == ["task 3", "task 4", "deadline", "task 2"]
+    assert len(queue) == 5
+    assert popped(queue) == ["task 3", "task 4", "task 9", "deadline", "task 2"]
     assert queue.between_instants
 
 

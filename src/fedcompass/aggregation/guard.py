@@ -56,8 +56,8 @@ def check_update(
         update: what the client sent.
         layout: the model's.
         settings: the norm bound.
-        reference: the model the client started from, where `update` holds end models rather than
-            changes, so that the norm bound is about the change.
+        reference: the model to measure the change from, where `update` holds end models rather
+            than changes, so that the norm bound is about the change.
     """
     problem = _layout_problem(update, layout)
     if problem is not None:

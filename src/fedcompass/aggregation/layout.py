@@ -87,7 +87,8 @@ class Layout:
 
         A frozen parameter (`requires_grad=False`) travels with the buffers: as a value.
         """
-        trained = {name for name, p in module.named_parameters() if p.requires_grad}
+        named = module.named_parameters(remove_duplicate=False)  # tied ones under every name
+        trained = {name for name, parameter in named if parameter.requires_grad}
         return cls(
             tuple(
                 TensorSpec(name, tuple(t.shape), t.dtype, _segment(t, name in trained))

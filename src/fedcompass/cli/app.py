@@ -6,7 +6,13 @@ import typer
 import typer.core
 
 from fedcompass import __version__
+from fedcompass.cli.compare import compare
+from fedcompass.cli.data import data
+from fedcompass.cli.fleet import fleet
+from fedcompass.cli.partition import partition
+from fedcompass.cli.run import run
 from fedcompass.cli.schedule import schedule
+from fedcompass.cli.strategies import strategies
 
 __all__ = ["app"]
 
@@ -38,4 +44,10 @@ def _options(
     """Federated learning for clients of unequal speed."""
 
 
+app.command()(run)
+app.command()(compare)
 app.command()(schedule)
+app.command()(partition)
+app.command()(fleet)
+app.command()(strategies)
+app.add_typer(data, name="data")

@@ -43,8 +43,9 @@ class StartTraining:
 class Fold:
     """Add the client's update to a buffer.
 
-    `share` is p_i, the client's share of the samples at this moment; `direct` marks FedCompass's
-    first answers, which bypass normalization and the server optimizer.
+    `share` is p_i, the client's share of the samples at this moment; in rounds it is taken of the
+    samples at the round's start, the same for all, so a tier's joiner may have more than 1.
+    `direct` marks FedCompass's first answers, which bypass normalization and the server optimizer.
     """
 
     at: Seconds

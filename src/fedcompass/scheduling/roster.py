@@ -101,16 +101,20 @@ class Roster:
         at: Seconds,
         buffer: BufferId,
         direct: bool = False,
+        out_of: float | None = None,
     ) -> Fold:
-        """Enter an accepted update in the ledger; its staleness is taken now, as in Algorithm 1."""
-        by_samples = self.weights == "samples"
+        """Enter an accepted update in the ledger; its staleness is taken now, as in Algorithm 1.
+
+        Its share is that of the clients present now, or of a total fixed before (`out_of`).
+        """
+        own = member.samples if self.weights == "samples" else 1
         fold = Fold(
             at=at,
             client=member.client,
             task=task.task,
             buffer=buffer,
             staleness=self.version - task.version,
-            share=member.samples / self.active_samples if by_samples else 1 / self.active_count,
+            share=own / (out_of or self.total()),
             steps=steps,
             direct=direct,
         )
@@ -119,6 +123,10 @@ class Roster:
         else:
             self.unmerged[buffer] = [fold]
         return fold
+
+    def total(self) -> float:
+        """What shares are taken of: all samples, or all clients where weights are equal."""
+        return self.active_samples if self.weights == "samples" else self.active_count
 
     def commit(self, buffers: Iterable[BufferId], at: Seconds, direct: bool = False) -> Commit:
         """Raise the version and strike the buffers' updates off the ledger."""

@@ -20,9 +20,8 @@ class Synchronous(NoDeadlines):
 
     def __init__(self, settings: SynchronousSettings) -> None:
         self.settings = settings
-        self._awaited: dict[
-            ClientId, None
-        ] = {}  # who trains in the open round; empty: none is open
+        self._awaited: dict[ClientId, None] = {}  # who trains; empty: no round is open
+        self._total = 0.0  # what shares are taken of: the same for all updates of a round
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
         """Open a round, or wait for the next if one is open."""
@@ -30,6 +29,7 @@ class Synchronous(NoDeadlines):
 
     def _open_round(self, roster: Roster, members: Iterable[Member], at: Seconds) -> list[Command]:
         commands: list[Command] = []
+        self._total = roster.total()
         for member in members:
             self._awaited[member.client] = None
             commands.append(roster.start(member, self.settings.steps, at))
@@ -39,7 +39,7 @@ class Synchronous(NoDeadlines):
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
     ) -> list[Command]:
         """Keep the update until the round is over."""
-        fold = roster.fold(member, task, steps, at, GENERAL)
+        fold = roster.fold(member, task, steps, at, GENERAL, out_of=self._total)
         return [fold, *self.forget(roster, member, task, at)]
 
     def forget(
@@ -62,8 +62,9 @@ class Synchronous(NoDeadlines):
 
     def to_json(self) -> dict[str, Any]:
         """Who is awaited."""
-        return {"awaited": list(self._awaited)}
+        return {"awaited": list(self._awaited), "total": self._total}
 
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
         """Take over what `to_json` wrote."""
         self._awaited = dict.fromkeys(state["awaited"])
+        self._total = state["total"]

@@ -31,6 +31,7 @@ class Tiered(NoDeadlines):
         self.settings = settings
         self._fastest: list[Seconds] = []  # pace that opened each tier; empty until they are formed
         self._awaited: dict[BufferId, dict[ClientId, None]] = {GENERAL: {}}  # who trains, per round
+        self._totals: dict[BufferId, float] = {}  # what shares are taken of, fixed for each round
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
         """Take part in the first round or, once there are tiers, train a task to be measured."""
@@ -45,7 +46,8 @@ class Tiered(NoDeadlines):
         buffer = self._round_of(member, task)
         if buffer is None:
             buffer = member.group = self._fitting_tier(member)
-        fold = roster.fold(member, task, steps, at, buffer)
+        total = self._totals[buffer]
+        fold = roster.fold(member, task, steps, at, buffer, out_of=total)
         self._awaited[buffer].pop(member.client, None)
         return [fold, *self._close_if_complete(roster, buffer, at)]
 
@@ -87,6 +89,8 @@ class Tiered(NoDeadlines):
         self, roster: Roster, buffer: BufferId, members: Iterable[Member], at: Seconds
     ) -> list[Command]:
         commands: list[Command] = []
+        if not self._awaited[buffer]:
+            self._totals[buffer] = roster.total()
         for member in members:
             self._awaited[buffer][member.client] = None
             commands.append(roster.start(member, self.settings.steps, at, buffer or None))
@@ -112,12 +116,14 @@ class Tiered(NoDeadlines):
     def to_json(self) -> dict[str, Any]:
         """The tiers, and who is awaited in each."""
         awaited = [[tier, list(clients)] for tier, clients in self._awaited.items()]
-        return {"fastest": self._fastest.copy(), "awaited": awaited}
+        totals = [[tier, total] for tier, total in self._totals.items()]
+        return {"fastest": self._fastest.copy(), "awaited": awaited, "totals": totals}
 
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
         """Take over what `to_json` wrote."""
         self._fastest = list(state["fastest"])
         self._awaited = {tier: dict.fromkeys(clients) for tier, clients in state["awaited"]}
+        self._totals = dict(state["totals"])
 
 
 def _pace(member: Member) -> Seconds:

@@ -78,7 +78,8 @@ class Simulation:
                 if self._queue.between_instants and observer.wants_checkpoint():
                     yield from self.evaluations.collect(all_of_them=True)
                     observer.checkpoint(self)
-        self.evaluations.before(self._horizon, self.coordinator)
+        ends = self.now if self._stops_early() else self._horizon
+        self.evaluations.before(ends, self.coordinator)
         self.evaluations.final(self.now, self.coordinator)
         yield from self.evaluations.collect(all_of_them=True)
         for job in self._jobs.values():
@@ -92,13 +93,19 @@ class Simulation:
                 self._plan_absence(str(client), outage.at, outage.returns_at)
 
     def _goes_on(self) -> bool:
-        if self._max_updates is not None and self.coordinator.version >= self._max_updates:
+        if self._stops_early():
             return False
         return len(self._queue) > 0 and self._queue.peek() <= self._horizon
+
+    def _stops_early(self) -> bool:
+        enough = self._max_updates is not None and self.coordinator.version >= self._max_updates
+        return enough or self.evaluations.reached
 
     def _advance(self) -> Generator[Job, Any, None]:
         """Let the next thing happen."""
         moment = self._queue.pop()
+        if isinstance(moment.what, Answer) and moment.what.order.task not in self._jobs:
+            return  # the client dropped out meanwhile: a checkpoint does not keep this moment
         self.evaluations.before(moment.at, self.coordinator)
         version = self.coordinator.version
         yield from self._happen(moment)
@@ -125,8 +132,6 @@ class Simulation:
 
     def _answer(self, at: Seconds, answer: Answer) -> Generator[Job, Any, None]:
         order = answer.order
-        if order.task not in self._jobs:
-            return  # the client dropped out meanwhile
         job = self._jobs.pop(order.task)
         result: TrainResult = yield job
         update = Update(

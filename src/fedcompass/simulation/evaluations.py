@@ -2,12 +2,14 @@
 
 from collections import deque
 from collections.abc import Generator, Iterator
+from math import inf
 from typing import Any
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.coordinator import Coordinator
 from fedcompass.experiment import EvaluationSettings
 from fedcompass.simulation.executors import EvalJob, EvalResult, Executor, Job
+from fedcompass.simulation.result import score
 from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = ["Evaluations", "Row"]
@@ -25,23 +27,30 @@ class Evaluations:
     """
 
     def __init__(
-        self, settings: EvaluationSettings | None, executor: Executor, keys: Iterator[int]
+        self,
+        settings: EvaluationSettings | None,
+        executor: Executor,
+        keys: Iterator[int],
+        stop_at: float | None = None,
     ) -> None:
         self._enabled = settings is not None
         self._settings = settings or EvaluationSettings()
         self._executor = executor
         self._keys = keys
+        self._stop_at = stop_at
         self._open: deque[tuple[Seconds, ModelVersion, EvalJob]] = deque()
         self._ticks = 0  # how many of the times k * every_seconds have passed
         self._measured: ModelVersion | None = None  # the latest version asked for
+        self._best_score = -inf  # of the rows so far
         self.rows: list[Row] = []
         self.best: FlatState | None = None  # the model of the best row, None before the first
 
     @property
-    def best_row(self) -> Row | None:
-        """The first of the rows with the highest target metric."""
-        name = self._settings.target_metric
-        return max(self.rows, key=lambda row: row[name], default=None)
+    def reached(self) -> bool:
+        """Whether the run was to stop at a value of the target metric and has come to it."""
+        if self._stop_at is None or not self.rows:
+            return False
+        return self._best_score >= score(self._settings.target_metric, self._stop_at)
 
     def start(self, coordinator: Coordinator) -> None:
         """Measure the untrained model, so that curves begin at time 0."""
@@ -82,8 +91,12 @@ class Evaluations:
         self._executor.submit(job)
 
     def collect(self, *, all_of_them: bool = False) -> Generator[Job, Any, None]:
-        """Take in results, oldest first, until few (or none) are open."""
-        while len(self._open) > (0 if all_of_them else _IN_FLIGHT):
+        """Take in results, oldest first, until few (or none) are open.
+
+        A run that stops at a target has to know each result before it goes on.
+        """
+        at_once = all_of_them or self._stop_at is not None
+        while len(self._open) > (0 if at_once else _IN_FLIGHT):
             at, version, job = self._open.popleft()
             result: EvalResult = yield job
             self._take(at, version, job, result)
@@ -93,9 +106,8 @@ class Evaluations:
         row: Row = {"time": at, "version": version, **result.metrics}
         if job.client_metrics:
             row["clients"] = [metrics[target] for metrics in result.by_client]
-        best = self.best_row
-        if best is None or row[target] > best[target]:
-            self.best = job.state
+        if self.best is None or score(target, row[target]) > self._best_score:
+            self.best, self._best_score = job.state, score(target, row[target])
         self.rows.append(row)
 
     def to_json(self) -> dict[str, Any]:
@@ -106,3 +118,5 @@ class Evaluations:
         """Take over what `to_json` wrote, and the rows and best model kept beside it."""
         self._ticks, self._measured = state["ticks"], state["measured"]
         self.rows, self.best = rows, best
+        target = self._settings.target_metric
+        self._best_score = max((score(target, row[target]) for row in rows), default=-inf)

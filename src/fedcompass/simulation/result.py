@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,19 @@ from fedcompass.experiment import Experiment
 from fedcompass.simulation.statistics import Statistics
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Result", "sorted_clients", "summarize", "time_to", "write_whole"]
+__all__ = [
+    "Result",
+    "json_text",
+    "make_folder",
+    "score",
+    "sorted_clients",
+    "summarize",
+    "time_to",
+    "write_whole",
+]
+
+_LOWER_IS_BETTER = ("loss",)
+_NOT_METRICS = ("time", "version", "clients")  # of a row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,37 +52,73 @@ class Result:
     folder: Path | None = None
 
     def time_to(self, target: float, metric: str | None = None) -> Seconds | None:
-        """Virtual time of the first evaluation at or above the target; None if there is none."""
+        """Virtual time of the first evaluation at or above the target; None if there is none.
+
+        A loss is to fall: there it is the first at or below.
+        """
         return time_to(self.curve, target, metric or self.experiment.evaluation.target_metric)
 
     def top(self, metric: str | None = None) -> float:
-        """The highest value of a metric."""
+        """The best value of a metric: the highest, of a loss the lowest.
+
+        Raises:
+            SettingsError: it was not measured.
+        """
         name = metric or self.experiment.evaluation.target_metric
         _check_metric(self.curve, name)
-        return float(max(row[name] for row in self.curve))
+        if not self.curve:
+            raise SettingsError(f"{name} was not measured: nothing was trained in this run")
+        return float(_best_row(self.curve, name)[name])
 
     def save(self, folder: str | Path) -> Path:
         """Write settings, curve, clients, summary and models into a new folder.
 
         Raises:
-            RunFolderError: the folder exists.
+            RunFolderError: the folder exists or cannot be made.
         """
         path = Path(folder)
         if path.exists():
             raise RunFolderError(f"{path} exists already; choose another folder")
-        path.mkdir(parents=True)
+        make_folder(path)
         write_whole(path / "experiment.toml", tomli_w.dumps(self.experiment.to_record()))
-        lines = "".join(json.dumps(row) + "\n" for row in self.curve)
+        lines = "".join(json_text(row) + "\n" for row in self.curve)
         write_whole(path / "metrics.jsonl", lines)
         self.write(path)
         return path
 
     def write(self, path: Path) -> None:
         """Write clients, models and, last, the summary into a folder that exists."""
-        write_whole(path / "clients.json", json.dumps(self.clients, indent=2) + "\n")
+        write_whole(path / "clients.json", json_text(self.clients, indent=2) + "\n")
         save_file(self.model, path / "final.safetensors")
         save_file(self.best_model, path / "best.safetensors")
-        write_whole(path / "summary.json", json.dumps(self.summary, indent=2) + "\n")
+        write_whole(path / "summary.json", json_text(self.summary, indent=2) + "\n")
+
+
+def make_folder(path: Path) -> None:
+    """Make a new folder and those above it, or say why that cannot be."""
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be made: {error.strerror}; choose another folder"
+        ) from None
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: a number that is not finite is null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case _:
+            return value
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -80,15 +129,29 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def time_to(curve: list[dict[str, Any]], target: float, metric: str) -> Seconds | None:
-    """Virtual time of the first row at or above the target."""
+    """Virtual time of the first row that is as good as the target."""
     _check_metric(curve, metric)
-    return next((float(row["time"]) for row in curve if row[metric] >= target), None)
+    enough = score(metric, target)
+    good = (row for row in curve if score(metric, row[metric]) >= enough)
+    return next((float(row["time"]) for row in good), None)
+
+
+def score(metric: str, value: float) -> float:
+    """A metric's value such that higher is better; one that is not a number is the worst."""
+    if isnan(value):
+        return -inf
+    return -value if metric in _LOWER_IS_BETTER else value
+
+
+def _best_row(curve: list[dict[str, Any]], metric: str) -> dict[str, Any]:
+    """The first of the best rows; there must be one."""
+    return max(curve, key=lambda row: score(metric, row[metric]))
 
 
 def _check_metric(curve: list[dict[str, Any]], metric: str) -> None:
-    if curve and metric not in curve[0]:
-        measured = ", ".join(key for key in curve[0] if key not in ("time", "version", "clients"))
-        raise SettingsError(f"metric is {metric!r}; measured were: {measured}")
+    measured = [key for key in curve[0] if key not in _NOT_METRICS] if curve else [metric]
+    if metric not in measured:
+        raise SettingsError(f"metric is {metric!r}; measured were: {', '.join(measured)}")
 
 
 def summarize(
@@ -99,11 +162,11 @@ def summarize(
     now: Seconds,
     version: int,
     steps: int,
-    pending: int,
+    pending: list[list[Any]],
 ) -> dict[str, Any]:
     """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
     metric = experiment.evaluation.target_metric
-    best = max(curve, key=lambda row: row[metric]) if curve else None
+    best = _best_row(curve, metric) if curve else None
     reached = time_to(curve, experiment.target, metric) if experiment.target is not None else None
     return {
         "strategy": experiment.strategy["name"],
@@ -120,7 +183,8 @@ def summarize(
         "local_steps": steps,
         "updates": sum(tally.updates for tally in statistics.clients.values()),
         "refused": sum(tally.refused for tally in statistics.clients.values()),
-        "pending_updates": pending,
+        "pending_updates": len(pending),
+        "pending": pending,
         "idle_share": statistics.idle_share(now),
         "mean_staleness": statistics.mean_staleness(),
         "max_staleness": max(statistics.staleness, default=0),

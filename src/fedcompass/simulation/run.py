@@ -17,7 +17,7 @@ from fedcompass.checkpoint import Checkpoint
 from fedcompass.coordinator import Coordinator
 from fedcompass.data.catalogue import load
 from fedcompass.data.partition import partition
-from fedcompass.errors import SettingsError
+from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.journal import FileJournal, Journal
 from fedcompass.simulation.engine import Simulation
@@ -32,11 +32,15 @@ from fedcompass.simulation.statistics import ClientTally, Statistics
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
 from fedcompass.training.problem import Problem, Samples
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["ExecutorName", "Run", "build_problem", "nothing_to_train", "simulate"]
 
 ExecutorName: TypeAlias = Literal["serial", "processes", "none"]
 """Who trains; never changes a result."""
+
+CHECKPOINT_EVERY: Seconds = 20.0
+"""Wall-clock seconds between two checkpoints."""
 
 
 def build_problem(experiment: Experiment) -> Problem:
@@ -83,23 +87,26 @@ def simulate(
     executor: ExecutorName | Executor = "serial",
     workers: int | None = None,
     folder: str | Path | RunFolder | None = None,
+    checkpoint_every: Seconds = CHECKPOINT_EVERY,
     on_progress: Callable[[Simulation], None] | None = None,
 ) -> Result:
     """Run an experiment in virtual time, with real training.
 
     Args:
-        experiment: what to run; the default is FedCompass on the bundled mnist-mini.
+        experiment: what to run; the default is the folder's if that is a `RunFolder`, else
+            FedCompass on the bundled mnist-mini.
         problem: a model and data of your own, instead of the experiment's.
         executor: who trains: this process ("serial"), several ("processes"), nobody ("none": the
-            schedule alone), or an executor of your own.
+            schedule alone), or an executor of your own, which is closed at the end.
         workers: processes, for "processes"; default: one per core.
         folder: where to keep the run; it can then be stopped and resumed. None keeps nothing.
+        checkpoint_every: wall-clock seconds that a stopped run has to do again at most.
         on_progress: called after every event.
 
     Raises:
         FedcompassError: with one line saying what is wrong and what to do.
     """
-    experiment = experiment or Experiment()
+    experiment = _experiment(experiment, folder)
     trains = executor != "none"
     if problem is None:
         clients = experiment.fleet.clients
@@ -109,14 +116,25 @@ def simulate(
             f"fleet.clients is {experiment.fleet.clients}, the problem has "
             f"{len(problem.clients)} clients; make them equal"
         )
-    if folder is not None and not isinstance(folder, RunFolder):
-        folder = RunFolder.create(Path(folder), experiment)
     with ExitStack() as stack:
         crew = stack.enter_context(_executor(executor, problem, experiment, workers))
+        if folder is not None and not isinstance(folder, RunFolder):
+            folder = RunFolder.create(Path(folder), experiment)
         run = Run(experiment, problem, crew, folder=folder, evaluates=trains)
         stack.callback(run.close)
-        _drive(run.steps(on_progress), crew)
+        _drive(run.steps(on_progress, checkpoint_every), crew)
         return run.result()
+
+
+def _experiment(given: Experiment | None, folder: str | Path | RunFolder | None) -> Experiment:
+    if not isinstance(folder, RunFolder):
+        return given or Experiment()
+    if given is not None and given.key() != folder.experiment.key():
+        raise RunFolderError(
+            f"{folder.path} belongs to another experiment; leave the experiment out, "
+            "or give a new folder"
+        )
+    return folder.experiment
 
 
 def _executor(
@@ -162,33 +180,51 @@ class Run:
         self.experiment = experiment
         self._folder = folder
         self._statistics = Statistics()
-        saved = folder.checkpoint() if folder else None
         strategy = experiment.chosen_strategy()
-        self._journal = _open_journal(folder, saved, strategy)
         module = build_module(problem, experiment.seed)
         layout = Layout.of(module)
+        fleet = Fleet(experiment.fleet, experiment.seed)
+        saved = folder.checkpoint() if folder else None
+        self._journal = _open_journal(folder, saved, strategy)
         records: list[Journal] = [self._statistics]
         if self._journal is not None:
             records.append(self._journal)
         coordinator = Coordinator(strategy, layout, layout.state_of(module), Tee(records))
         self.simulation = Simulation(
             coordinator=coordinator,
-            fleet=Fleet(experiment.fleet, experiment.seed),
+            fleet=fleet,
             samples=[len(samples) for samples in problem.clients],
             executor=executor,
-            evaluations=Evaluations(experiment.evaluation if evaluates else None, executor, keys),
+            evaluations=Evaluations(
+                experiment.evaluation if evaluates else None,
+                executor,
+                keys,
+                experiment.target if experiment.stop_at_target else None,
+            ),
             horizon=experiment.horizon,
             max_updates=experiment.max_updates,
             keys=keys,
         )
         if saved is not None:
-            restore(self.simulation, self._statistics, saved)
+            try:
+                restore(self.simulation, self._statistics, saved)
+            except BaseException:
+                self.close()
+                raise
 
     def steps(
-        self, on_progress: Callable[[Simulation], None] | None = None
+        self,
+        on_progress: Callable[[Simulation], None] | None = None,
+        checkpoint_every: Seconds = CHECKPOINT_EVERY,
     ) -> Generator[Job, Any, None]:
         """The simulation's generator, kept in the folder if there is one."""
-        saver = Saver(self._folder, self._journal, self._statistics, on_progress)
+        saver = Saver(
+            self._folder,
+            self._journal,
+            self._statistics,
+            every=checkpoint_every,
+            on_progress=on_progress,
+        )
         return self.simulation.run(saver)
 
     def result(self) -> Result:
@@ -200,7 +236,7 @@ class Run:
             experiment=self.experiment,
             curve=simulation.evaluations.rows,
             clients=[
-                {"client": int(client), **_finished(tally)}
+                {"client": int(client), **_finished(tally.until(simulation.now))}
                 for client, tally in sorted_clients(self._statistics)
             ],
             summary=summarize(
@@ -210,7 +246,7 @@ class Run:
                 now=simulation.now,
                 version=coordinator.version,
                 steps=simulation.steps,
-                pending=len(pending),
+                pending=pending,
             ),
             model=_named(coordinator.layout, coordinator.model),
             best_model=_named(coordinator.layout, best),
@@ -233,16 +269,20 @@ def _open_journal(
 ) -> FileJournal | None:
     if folder is None:
         return None
+    folder.check_unfinished()
     header = {"strategy": strategy.to_json(), "seed": folder.experiment.seed}
     if saved is None:
         folder.journal.unlink(missing_ok=True)  # of a run stopped before its first checkpoint
-        return FileJournal(folder.journal, header)
-    return FileJournal(folder.journal, header, resume_at=saved.facts["journal_bytes"])
+        return FileJournal(folder.journal, header, durable=True)
+    resume_at = saved.facts.get("journal_bytes")
+    if not isinstance(resume_at, int):
+        raise CheckpointError(f"{folder.path} has a checkpoint of something else; start anew")
+    return FileJournal(folder.journal, header, resume_at=resume_at, durable=True)
 
 
 def _finished(tally: ClientTally) -> dict[str, Any]:
     record = asdict(tally)
-    del record["started"], record["answered"]
+    del record["task"], record["started"], record["answered"]
     return record
 
 

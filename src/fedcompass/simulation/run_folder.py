@@ -8,10 +8,9 @@ summary.json        what came out; written last, so its presence means "finished
 final.safetensors, best.safetensors    the model at the end and at its best
 """
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import tomli_w
 from torch import Tensor
@@ -19,7 +18,7 @@ from torch import Tensor
 from fedcompass.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedcompass.errors import RunFolderError
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.result import Result, write_whole
+from fedcompass.simulation.result import Result, json_text, make_folder, write_whole
 
 __all__ = ["RunFolder"]
 
@@ -30,15 +29,14 @@ class RunFolder:
     def __init__(self, path: Path, experiment: Experiment) -> None:
         self.path = path
         self.experiment = experiment
-        self._metrics: TextIO | None = None
-        self._metric_lines = 0
+        self._metric_lines = 0  # written by this process
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, *, overwrite: bool = False) -> "RunFolder":
         """Start a run's folder.
 
         Raises:
-            RunFolderError: there is something at the path already.
+            RunFolderError: there is something at the path already, or it cannot be made.
         """
         if path.exists():
             if not overwrite:
@@ -48,7 +46,7 @@ class RunFolder:
                 )
             _check_is_run(path)
             shutil.rmtree(path)
-        path.mkdir(parents=True)
+        make_folder(path)
         folder = cls(path, experiment)
         write_whole(path / "experiment.toml", tomli_w.dumps(experiment.to_record()))
         return folder
@@ -61,9 +59,16 @@ class RunFolder:
             RunFolderError: it is not a run's, or the run is finished.
         """
         _check_is_run(path)
-        if (path / "summary.json").exists():
-            raise RunFolderError(f"{path} is finished; see its summary.json, or give a new name")
-        return cls(path, Experiment.from_toml(path / "experiment.toml"))
+        folder = cls(path, Experiment.from_toml(path / "experiment.toml"))
+        folder.check_unfinished()
+        return folder
+
+    def check_unfinished(self) -> None:
+        """Refuse to go on with a run that is over."""
+        if (self.path / "summary.json").exists():
+            raise RunFolderError(
+                f"{self.path} is finished; see its summary.json, or give a new name"
+            )
 
     @property
     def journal(self) -> Path:
@@ -80,13 +85,12 @@ class RunFolder:
         save_checkpoint(self.path / "checkpoint.safetensors", tensors, facts)
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Append the rows that are not in the file yet."""
-        if self._metrics is None:
-            self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
-        for row in rows[self._metric_lines :]:
-            self._metrics.write(json.dumps(row) + "\n")
+        """Append the rows that are not in the file yet; the first time, write it anew."""
+        lines = [json_text(row) + "\n" for row in rows[self._metric_lines :]]
+        mode = "a" if self._metric_lines else "w"
+        with (self.path / "metrics.jsonl").open(mode, encoding="utf-8") as file:
+            file.writelines(lines)
         self._metric_lines = len(rows)
-        self._metrics.flush()
 
     def finish(self, result: Result) -> None:
         """Write what came out; the run can no longer be resumed, nor need it be."""

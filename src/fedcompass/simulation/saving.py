@@ -15,10 +15,9 @@ from fedcompass.scheduling.events import Event
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.simulation.statistics import Statistics
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["Saver", "Tee", "restore"]
-
-_SECONDS_BETWEEN_CHECKPOINTS = 20.0  # wall-clock time a crash can cost at most
 
 
 class Tee:
@@ -39,16 +38,26 @@ class Tee:
 
 
 class Saver:
-    """An `Observer` that saves to a run's folder now and then, and reports progress."""
+    """An `Observer` that saves to a run's folder now and then, and reports progress.
+
+    Args:
+        folder: where to; None saves nothing.
+        journal: the folder's.
+        statistics: the run's, kept in the checkpoints.
+        every: seconds of wall-clock time between two checkpoints: what a crash can cost at most.
+        on_progress: called after every event.
+    """
 
     def __init__(
         self,
         folder: RunFolder | None,
         journal: FileJournal | None,
         statistics: Statistics,
-        on_progress: Callable[[Simulation], None] | None,
+        *,
+        every: Seconds,
+        on_progress: Callable[[Simulation], None] | None = None,
     ) -> None:
-        self._folder, self._journal = folder, journal
+        self._folder, self._journal, self._every = folder, journal, every
         self._statistics = statistics
         self._on_progress = on_progress
         self._saved_at = monotonic()
@@ -60,8 +69,7 @@ class Saver:
 
     def wants_checkpoint(self) -> bool:
         """Whether it is time again."""
-        since = monotonic() - self._saved_at
-        return self._folder is not None and since > _SECONDS_BETWEEN_CHECKPOINTS
+        return self._folder is not None and monotonic() - self._saved_at >= self._every
 
     def checkpoint(self, simulation: Simulation) -> None:
         """Write everything a resumed run needs."""
@@ -72,7 +80,7 @@ class Saver:
         for version, start in simulation.starts().items():
             tensors |= _named(f"start.{version}", start)
         if evaluations.best is not None:
-            tensors |= _named("best", evaluations.best)
+            tensors |= _named("best", evaluations.best.clone())  # may be a start, too
         self._folder.write_metrics(evaluations.rows)
         self._folder.save_checkpoint(
             tensors,
@@ -103,8 +111,10 @@ def restore(simulation: Simulation, statistics: Statistics, saved: Checkpoint) -
         starts = {int(version): _state(tensors, f"start.{version}") for version in versions}
         simulation.coordinator.restore(tensors, facts)
         simulation.restore(facts["simulation"], starts)
-    except KeyError as error:
-        raise CheckpointError(f"the checkpoint has no {error}; it cannot be resumed") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the checkpoint is incomplete: {error!r}; start the run anew"
+        ) from None
 
 
 def _named(prefix: str, state: FlatState) -> dict[str, Tensor]:

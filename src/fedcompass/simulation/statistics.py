@@ -1,12 +1,12 @@
 """What a run's journal says about its clients: work, waiting, staleness and weight."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fedcompass.scheduling.commands import Command, Commit, Fold, StartTraining
+from fedcompass.scheduling.commands import Command, Commit, Fold, Quarantine, StartTraining
 from fedcompass.scheduling.events import ClientLost, Event, UpdateArrived, UpdateRefused
-from fedcompass.vocabulary import ClientId, Seconds
+from fedcompass.vocabulary import ClientId, Seconds, TaskId
 
 __all__ = ["ClientTally", "Statistics"]
 
@@ -22,8 +22,25 @@ class ClientTally:
     busy: Seconds = 0.0  # from dispatch to answer
     waiting: Seconds = 0.0  # from answer to the next dispatch
     weight: float = 0.0  # sum of its updates' weights
+    task: TaskId | None = None  # its present one
     started: Seconds | None = None  # its present task's dispatch
     answered: Seconds | None = None  # its last answer, while it waits
+
+    def until(self, now: Seconds) -> "ClientTally":
+        """The same with the present task or wait counted up to now, and nothing under way."""
+        busy = self.busy + (now - self.started if self.started is not None else 0.0)
+        waiting = self.waiting + (now - self.answered if self.answered is not None else 0.0)
+        return replace(self, busy=busy, waiting=waiting, task=None, started=None, answered=None)
+
+    def answer(self, at: Seconds) -> None:
+        """End the present task; the client waits from now on."""
+        if self.started is not None:
+            self.busy += at - self.started
+        self.task, self.started, self.answered = None, None, at
+
+    def leave(self) -> None:
+        """Neither work nor wait any more."""
+        self.task = self.started = self.answered = None
 
 
 @dataclass(slots=True)
@@ -38,27 +55,26 @@ class Statistics:
         """Count an answer, a refusal or a loss."""
         match event:
             case UpdateArrived(at=at, client=client):
+                self._of(client).answer(at)
+            case UpdateRefused(at=at, client=client, task=task):
                 tally = self._of(client)
-                if tally.started is not None:
-                    tally.busy += at - tally.started
-                tally.started, tally.answered = None, at
-            case UpdateRefused(client=client):
-                self._of(client).refused += 1
+                tally.refused += 1
+                if tally.task == task:  # a forged answer does not end a live task
+                    tally.answer(at)
             case ClientLost(client=client):
-                tally = self._of(client)
-                tally.started = tally.answered = None
+                self._of(client).leave()
             case _:
                 pass
 
     def command(self, command: Command, **notes: Any) -> None:
         """Count a dispatch, a fold or a merge."""
         match command:
-            case StartTraining(at=at, client=client):
+            case StartTraining(at=at, client=client, task=task):
                 tally = self._of(client)
                 tally.tasks += 1
                 if tally.answered is not None:
                     tally.waiting += at - tally.answered
-                tally.started, tally.answered = at, None
+                tally.task, tally.started, tally.answered = task, at, None
             case Fold(client=client, staleness=staleness, steps=steps):
                 tally = self._of(client)
                 tally.updates += 1
@@ -67,6 +83,8 @@ class Statistics:
                 self.staleness[staleness] += 1
             case Commit():
                 self.merges += 1
+            case Quarantine(client=client):
+                self._of(client).leave()
             case _:
                 pass
 
@@ -77,10 +95,9 @@ class Statistics:
 
     def idle_share(self, now: Seconds) -> float:
         """The part of the clients' time spent waiting for others, up to `now`."""
-        busy = waiting = 0.0
-        for tally in self.clients.values():
-            busy += tally.busy + (now - tally.started if tally.started is not None else 0.0)
-            waiting += tally.waiting + (now - tally.answered if tally.answered is not None else 0.0)
+        tallies = [tally.until(now) for tally in self.clients.values()]
+        busy = sum(tally.busy for tally in tallies)
+        waiting = sum(tally.waiting for tally in tallies)
         return waiting / (busy + waiting) if busy + waiting else 0.0
 
     def mean_staleness(self) -> float:

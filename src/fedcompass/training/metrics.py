@@ -11,7 +11,16 @@ from fedcompass.errors import SettingsError
 from fedcompass.settings import unknown_key
 from fedcompass.training.problem import Loss
 
-__all__ = ["METRICS", "Metric", "check_metrics", "make_metrics"]
+__all__ = [
+    "METRICS",
+    "Accuracy",
+    "BalancedAccuracy",
+    "MeanLoss",
+    "Metric",
+    "SoftDice",
+    "check_metrics",
+    "make_metrics",
+]
 
 
 class Metric(Protocol):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-__all__ = ["ALLOCATOR", "IN_WORKER", "fork_worker"]
+__all__ = ["ALLOCATOR", "IN_WORKER", "fork_worker", "main"]
 
 IN_WORKER = "FEDCOMPASS_WORKER"
 """Environment variable that tells a worker process apart."""

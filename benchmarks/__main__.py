@@ -1,0 +1,13 @@
+"""Every benchmark that a machine without an accelerator can run, one after the other."""
+
+from benchmarks import aggregation, scheduling, simulation, training
+
+
+def main() -> None:
+    for module in (scheduling, aggregation, training, simulation):
+        print(f"== {module.__name__.removeprefix('benchmarks.')}", flush=True)
+        module.main()
+
+
+if __name__ == "__main__":
+    main()

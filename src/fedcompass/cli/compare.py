@@ -1,0 +1,169 @@
+"""`fedcompass compare`: several strategies on the same fleets, in the paper's kind of table."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcompass.cli import options as opt
+from fedcompass.cli.options import experiment_from, next_free
+
+if TYPE_CHECKING:
+    from fedcompass.experiment import Experiment
+    from fedcompass.simulation.comparison import Outcome, StrategyRow
+
+__all__ = ["compare"]
+
+_REFERENCE = "fedcompass"
+
+
+def compare(
+    file: opt.ExperimentFile = None,
+    strategies: Annotated[
+        str,
+        typer.Option(help="Names with commas between; fedcompass is what others are compared to."),
+    ] = "fedavg,fedasync,fedbuff,fedat,fedcompass",
+    seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1, as they come.", min=1)] = 3,
+    data: opt.Data = None,
+    data_root: opt.DataRoot = None,
+    model: opt.Model = None,
+    clients: opt.Clients = None,
+    partition: opt.PartitionKind = None,
+    speed: opt.Speed = None,
+    speed_change: opt.Resample = None,
+    steps: opt.Steps = None,
+    min_steps: opt.MinSteps = None,
+    max_steps: opt.MaxSteps = None,
+    latest: opt.Latest = None,
+    buffer_size: opt.BufferSize = None,
+    tier_ratio: opt.TierRatio = None,
+    learning_rate: opt.LearningRate = None,
+    batch_size: opt.BatchSize = None,
+    horizon: opt.Horizon = None,
+    target: opt.Target = None,
+    stop_at_target: opt.StopAtTarget = None,
+    profile: opt.Profile = None,
+    assignments: opt.SetKeys = None,
+    name: Annotated[str | None, typer.Option(help="Name of the folder under runs/.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+) -> None:
+    """Run several strategies on the same fleets and seeds and compare their time to target."""
+    given = {key: value for key, value in locals().items() if key in opt.KEYS}
+    from fedcompass.simulation.comparison import comparison_rows
+
+    grid = _grid(file, assignments, given, strategies, seeds)
+    root = Path("runs") / name if name else next_free(Path("runs"), "compare")
+    print(_what(grid[0], strategies, seeds), flush=True)
+    outcomes = _run_all(grid, root, workers)
+    rows = comparison_rows(outcomes, _REFERENCE)
+    print(_table(rows, grid[0]))
+    print(_meaning(rows, grid[0]))
+    print(f"Every run's journal, curve and model: {root}")
+
+
+def _grid(
+    file: Path | None,
+    assignments: list[str] | None,
+    given: dict[str, Any],
+    strategies: str,
+    seeds: int,
+) -> "list[Experiment]":
+    """One experiment per strategy and seed; a strategy gets those strategy options it has."""
+    from fedcompass.strategies import known_keys
+
+    names = [name.strip() for name in strategies.split(",")]
+    grid = []
+    for seed in range(seeds):
+        for name in names:
+            known = known_keys(name)
+            foreign = [
+                key
+                for key in given
+                if opt.KEYS[key].startswith("strategy.") and opt.KEYS[key][9:] not in known
+            ]
+            own = {key: value for key, value in given.items() if key not in foreign}
+            extra = [f"strategy.name={name!r}", f"seed={seed}"]
+            grid.append(experiment_from(file, [*extra, *(assignments or ())], own))
+    return grid
+
+
+def _what(experiment: "Experiment", strategies: str, seeds: int) -> str:
+    fleet = experiment.fleet
+    return (
+        f"{experiment.data.name} ({experiment.model}), {experiment.partition.kind} partition, "
+        f"{fleet.clients} clients of {fleet.speed} speed, seeds 0 to {seeds - 1}: "
+        f"{strategies.replace(',', ', ')}.\n"
+        f"Each run simulates {experiment.horizon:g} s of virtual time and really trains; the same "
+        "seed means the same data split, speeds and initial model for every strategy."
+    )
+
+
+def _run_all(grid: "Sequence[Experiment]", root: Path, workers: int | None) -> "list[Outcome]":
+    from fedcompass.simulation.many import simulate_many
+
+    folders = [root / f"{e.strategy['name']}-seed{e.seed}" for e in grid]
+    outcomes: dict[int, Outcome] = {}
+    try:
+        for number, outcome in simulate_many(grid, folders=folders, workers=workers):
+            outcomes[number] = outcome
+            print(_progress(outcome, len(outcomes), len(grid)), file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        print(f"\nstopped; finished runs are in {root}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    return [outcomes[number] for number in range(len(grid))]
+
+
+def _progress(outcome: "Outcome", done: int, total: int) -> str:
+    reached = outcome.time_to_target
+    when = f"target after {reached:.1f} s" if reached is not None else "target not reached"
+    return (
+        f"  [{done}/{total}] seed {outcome.seed} {outcome.strategy}: {when}, top {outcome.top:.1%}"
+    )
+
+
+def _table(rows: "Sequence[StrategyRow]", experiment: "Experiment") -> str:
+    metric = experiment.evaluation.target_metric
+    goal = f"{experiment.target:.0%}" if experiment.target is not None else "target"
+    header = ["strategy", f"time to {goal}", "reached", f"vs {_REFERENCE}", f"top {metric}"]
+    header += ["waiting", "staleness", "wins"]
+    cells = [header, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
+    lines = ["  ".join(_aligned(line, widths)).rstrip() for line in cells]
+    return "\n" + "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def _aligned(line: list[str], widths: list[int]) -> list[str]:
+    return [
+        line[0].ljust(widths[0]),
+        *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)),
+    ]
+
+
+def _cells(row: "StrategyRow") -> list[str]:
+    time = "-" if row.time is None else f"{row.time:.1f} s"
+    if row.time is not None and row.time_spread is not None:
+        time += f" ± {row.time_spread:.1f}"
+    top = f"{row.top:.1%}" + (f" ± {row.top_spread:.1%}" if row.top_spread is not None else "")
+    return [
+        row.strategy,
+        time,
+        f"{row.reached}/{row.seeds}",
+        "-" if row.relative is None else f"{row.relative:.2f}x",
+        top,
+        f"{row.idle_share:.0%}",
+        f"{row.mean_staleness:.2f}",
+        str(row.wins),
+    ]
+
+
+def _meaning(rows: "Sequence[StrategyRow]", experiment: "Experiment") -> str:
+    ranked = sorted(rows, key=lambda row: row.rank_time)
+    order = ", ".join(f"{row.strategy} {row.rank_time:.1f} s" for row in ranked)
+    return (
+        "\ntime to target: virtual time of the first evaluation at or above it, mean ± standard "
+        "deviation over the\nseeds that reached it, - where fewer than half did. waiting: share of "
+        "client time spent idle.\nwins: seeds in which it was first. Ranked with misses counted at "
+        f"the horizon ({experiment.horizon:g} s): {order}."
+    )

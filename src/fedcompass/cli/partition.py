@@ -1,0 +1,121 @@
+"""`fedcompass partition`: which client gets how many samples of which class."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcompass.cli.picture_file import PictureOption, picture_file
+from fedcompass.cli.plain_table import plain_table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcompass.data.dataset import Dataset
+
+__all__ = ["partition"]
+
+_USUAL_CLIENTS = 10  # as in the paper's two figures
+
+
+def partition(
+    dataset: Annotated[
+        str, typer.Argument(help="mnist-mini, mnist, fashion-mnist or cifar10.")
+    ] = "mnist-mini",
+    kind: Annotated[str, typer.Option(help="class, dual-dirichlet, iid or center.")] = "class",
+    clients: Annotated[
+        int | None,
+        typer.Option(help="How many clients: 10 unless given; by center, one per center."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    n_min: Annotated[int | None, typer.Option(help="class: fewest classes of a client.")] = None,
+    n_max: Annotated[int | None, typer.Option(help="class: most classes of a client.")] = None,
+    mean: Annotated[
+        float | None, typer.Option(help="class: μ of a client's share of a class; 10.")
+    ] = None,
+    std: Annotated[
+        float | None, typer.Option(help="class: σ of a client's share of a class; 3.")
+    ] = None,
+    alpha1: Annotated[
+        float | None,
+        typer.Option(help="dual-dirichlet: how even the clients' sizes are; number of clients."),
+    ] = None,
+    alpha2: Annotated[
+        float | None, typer.Option(help="dual-dirichlet: how even a client's classes are; 0.5.")
+    ] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
+    output: PictureOption = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="JSON lines: client, samples, share, counts (one number per class)."
+        ),
+    ] = False,
+) -> None:
+    """Deal a dataset out to clients: the table and the figure."""
+    from fedcompass.data.catalogue import load
+    from fedcompass.data.partition import PartitionSettings, class_counts
+    from fedcompass.data.partition import partition as deal
+
+    given: dict[str, Any] = {"kind": kind, "n_min": n_min, "n_max": n_max, "mean": mean}
+    settings = PartitionSettings(**given, std=std, alpha1=alpha1, alpha2=alpha2)
+    loaded = load(dataset, data_root)
+    if clients is None:
+        clients = _usual_clients(loaded, kind)
+    parts = deal(
+        loaded.train_targets, loaded.classes, clients, settings, seed, loaded.train_centers
+    )
+    counts = class_counts(parts, loaded.train_targets, loaded.classes)
+    what = f"{dataset}, {kind} partition, {clients} clients, seed {seed}"
+    if output is not None:
+        _draw(counts, output, what)
+    if as_json:
+        _print_json(counts)
+    else:
+        print(f"{what}\n{int(counts.sum())} training samples, {_classes_held(counts)}\n")
+        print(_table(counts))
+
+
+def _usual_clients(dataset: "Dataset", kind: str) -> int:
+    if kind == "center" and dataset.train_centers is not None:
+        return len(set(dataset.train_centers.tolist()))
+    return _USUAL_CLIENTS
+
+
+def _draw(counts: "Tensor", path: Path, title: str) -> None:
+    from fedcompass.data.pictures import draw_partition
+
+    with picture_file(path):
+        draw_partition(counts, path, title)
+
+
+def _print_json(counts: "Tensor") -> None:
+    total = int(counts.sum())
+    for client, row in enumerate(counts.tolist()):
+        samples = sum(row)
+        record = {"client": client, "samples": samples, "share": samples / total, "counts": row}
+        print(json.dumps(record))
+
+
+def _classes_held(counts: "Tensor") -> str:
+    held = (counts > 0).sum(dim=1)
+    low, high = int(held.min()), int(held.max())
+    return f"{low} classes each" if low == high else f"{low} to {high} classes per client"
+
+
+def _table(counts: "Tensor") -> str:
+    """A row per client, a column per class; without any a dot, so that the eye finds the rest."""
+    total = int(counts.sum())
+    rows = [
+        [
+            str(client),
+            *(str(n) if n else "." for n in row),
+            str(sum(row)),
+            f"{sum(row) / total:.1%}",
+        ]
+        for client, row in enumerate(counts.tolist())
+    ]
+    rows.append(["all", *map(str, counts.sum(dim=0).tolist()), str(total), "100%"])
+    header = ["client", *(str(label) for label in range(counts.shape[1])), "total", "share"]
+    return plain_table(header, rows, left=())

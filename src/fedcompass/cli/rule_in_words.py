@@ -1,0 +1,119 @@
+"""How a strategy turns updates into a model: its formula, and the same in words."""
+
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedcompass.aggregation import AggregationSettings, ServerSettings, StalenessSettings
+    from fedcompass.strategies import Strategy
+
+__all__ = ["rule_in_words"]
+
+_WIDTH = 78
+
+_WHEN = {
+    "synchronous": "everybody has answered",
+    "immediate": "an answer arrives",
+    "buffered": "K answers (buffer_size) have arrived",
+    "tiered": "a tier has finished its round",
+    "compass": "a group has answered or its time is up; a client's first answer counts at once",
+}
+_WEIGHT = {"share": "p_i", "staleness": "st(u)", "staleness-share": "st(u) p_i"}
+_WEIGHTED = {
+    "share": "weighted by its sender's share of the samples",
+    "staleness": "weighted the less the staler it is",
+    "staleness-share": "weighted by its sender's share of the samples and its freshness",
+}
+_DIVISOR = {"none": "", "mean-share": " / Σ p_i", "mean-count": " / K"}
+_DIVIDED = {
+    "none": ", summed up",
+    "mean-share": ", averaged over those who answered",
+    "mean-count": ", summed up and divided by their number",
+}
+_ADAPTIVE = {"adam": "Adam", "yogi": "Yogi", "adagrad": "Adagrad"}
+_MOVES = {"plain": "the model moves by", "momentum": "the model moves with momentum by"} | {
+    optimizer: f"the server's {name} takes a step along" for optimizer, name in _ADAPTIVE.items()
+}
+
+_TIERS = "Σ_m (T_{M+1-m} / T) w_m"
+_TIERS_IN_WORDS = (
+    "the mean of the tiers' models w_m, each the mean of its clients' models by samples; tier m "
+    "(1 the fastest of M) weighs T_{M+1-m}, the rounds of the tier at the mirrored rank, so that "
+    "slow tiers count more"
+)
+
+
+def rule_in_words(chosen: "Strategy") -> str:
+    """When the model changes and by what, in a few indented lines."""
+    rule = chosen.aggregation
+    formula, words = _tiers(rule.server) if chosen.by_tiers else _sum(chosen)
+    when = _WHEN.get(chosen.scheduler, f"the scheduler {chosen.scheduler!r} says so")
+    lines = [_line("when", when), _line("formula", formula), _line("in words", words)]
+    if not chosen.by_tiers and "staleness" in rule.weighting:
+        lines.append(_line("st(u)", _staleness(rule.staleness)))
+    return "\n".join(lines)
+
+
+def _tiers(server: "ServerSettings") -> tuple[str, str]:
+    if server.optimizer == "plain" and server.learning_rate == 1:
+        return f"w = {_TIERS}", f"the model becomes {_TIERS_IN_WORDS}"
+    words = f"{_MOVES[server.optimizer]} the way to {_TIERS_IN_WORDS}"
+    return _formula(server, f"(w - {_TIERS})"), words
+
+
+def _sum(chosen: "Strategy") -> tuple[str, str]:
+    rule = chosen.aggregation
+    alone = chosen.scheduler == "immediate"  # every update is merged by itself
+    words = f"{_MOVES[rule.server.optimizer]} {_step_in_words(rule, alone)}"
+    return _formula(rule.server, _step(rule, alone)), words
+
+
+def _line(name: str, text: str) -> str:
+    return textwrap.fill(f"  {name:<9} {text}", _WIDTH, subsequent_indent=" " * 12)
+
+
+def _step(rule: "AggregationSettings", alone: bool) -> str:
+    """What the server makes of the updates, and the model moves against."""
+    weight = f"{'' if alone else 'Σ '}{_WEIGHT[rule.weighting]}"
+    divisor = _DIVISOR[rule.scale]
+    if rule.payload == "model":
+        return f"{weight} (w - w_i){divisor}"
+    if rule.normalized:
+        return f"(Σ p_i Q_i / Σ p_i) {weight} Δ_i / Q_i{divisor}"
+    return f"{weight} Δ_i{divisor}"
+
+
+def _step_in_words(rule: "AggregationSettings", alone: bool) -> str:
+    clients, each = ("the client's", "") if alone else ("the clients'", "each ")
+    if rule.payload == "model":
+        subject = f"the way to {clients} model" + ("" if alone else "s")
+    else:
+        subject = f"{clients} change" + ("" if alone else "s")
+    if rule.normalized:
+        subject += " per local step"
+    divided = "" if alone else _DIVIDED[rule.scale]
+    text = f"{subject}, {each}{_WEIGHTED[rule.weighting]}{divided}"
+    return f"{text}, times the mean number of steps" if rule.normalized else text
+
+
+def _formula(server: "ServerSettings", step: str) -> str:
+    rate = "" if server.learning_rate == 1 else f"{server.learning_rate:g} "
+    match server.optimizer:
+        case "plain":
+            return f"w -= {rate}{step}"
+        case "momentum":
+            return f"v = {server.beta:g} v + {step}; w -= {rate}v"
+        case _:
+            return f"w -= {rate}{_ADAPTIVE[server.optimizer]}({step})"
+
+
+def _staleness(settings: "StalenessSettings") -> str:
+    alpha, a, b = settings.alpha, settings.a, settings.b
+    factor = "" if alpha == 1 else f"{alpha:g} "
+    match settings.kind:
+        case "polynomial":
+            return f"{factor}(u + 1)^-{a:g}"
+        case "hinge":
+            return f"{alpha:g} up to u = {b:g}, then {alpha:g} / ({a:g} (u - {b:g}) + 1)"
+        case "constant":
+            return f"{alpha:g}"

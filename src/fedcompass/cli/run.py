@@ -1,0 +1,141 @@
+"""`fedcompass run`: one experiment, watched while it runs, and what came out of it."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcompass.cli import options as opt
+from fedcompass.cli.options import experiment_from, next_free
+from fedcompass.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from fedcompass.experiment import Experiment
+    from fedcompass.simulation.result import Result
+
+__all__ = ["describe", "run"]
+
+
+def run(
+    file: opt.ExperimentFile = None,
+    strategy: Annotated[str | None, typer.Option(help="See `fedcompass strategies`.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides everything random.")] = None,
+    data: opt.Data = None,
+    data_root: opt.DataRoot = None,
+    model: opt.Model = None,
+    clients: opt.Clients = None,
+    partition: opt.PartitionKind = None,
+    speed: opt.Speed = None,
+    speed_change: opt.Resample = None,
+    steps: opt.Steps = None,
+    min_steps: opt.MinSteps = None,
+    max_steps: opt.MaxSteps = None,
+    latest: opt.Latest = None,
+    buffer_size: opt.BufferSize = None,
+    tier_ratio: opt.TierRatio = None,
+    learning_rate: opt.LearningRate = None,
+    batch_size: opt.BatchSize = None,
+    horizon: opt.Horizon = None,
+    target: opt.Target = None,
+    stop_at_target: opt.StopAtTarget = None,
+    profile: opt.Profile = None,
+    assignments: opt.SetKeys = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run's folder under runs/.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of a stopped run to go on with.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a folder of that name.")] = False,
+    executor: Annotated[
+        str, typer.Option(help="serial or processes; never changes the result.")
+    ] = "processes",
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    no_train: Annotated[bool, typer.Option(help="Schedule only; train nothing.")] = False,
+) -> None:
+    """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST."""
+    given = {key: value for key, value in locals().items() if key in opt.KEYS}
+    from fedcompass.simulation.run_folder import RunFolder
+
+    if resume is not None:
+        if file is not None or assignments or any(v is not None for v in given.values()):
+            raise RunFolderError("--resume goes on with a run as it is; leave the settings out")
+        folder = RunFolder.resume(resume)
+    else:
+        experiment = experiment_from(file, assignments, given)
+        path = Path("runs") / name if name else next_free(Path("runs"), _usual_name(experiment))
+        folder = RunFolder.create(path, experiment, overwrite=overwrite)
+    result = _watched(folder, "none" if no_train else executor, workers)
+    print(_report(result, trained=not no_train))
+
+
+def _usual_name(experiment: "Experiment") -> str:
+    return f"{experiment.strategy['name']}-{experiment.data.name}-seed{experiment.seed}"
+
+
+def _watched(folder: Any, executor: Any, workers: int | None) -> "Result":
+    from fedcompass.cli.progress import Progress
+    from fedcompass.simulation.run import simulate
+
+    try:
+        with Progress(folder.experiment) as progress:
+            return simulate(
+                folder.experiment,
+                folder=folder,
+                executor=executor,
+                workers=workers,
+                on_progress=progress.update,
+            )
+    except KeyboardInterrupt:
+        print(f"\nstopped. To go on: fedcompass run --resume {folder.path}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def _report(result: "Result", *, trained: bool) -> str:
+    experiment, summary = result.experiment, result.summary
+    lines = [describe(experiment)]
+    if trained:
+        lines += _accuracy_lines(result)
+    lines += [
+        f"  global updates     {summary['global_updates']} from {summary['updates']} client "
+        f"updates, {summary['local_steps']:,} local steps, "
+        f"{summary['virtual_seconds']:.0f} s of virtual time",
+        f"  clients waited     {summary['idle_share']:.0%} of their time",
+        f"  staleness          {summary['mean_staleness']:.2f} on average, "
+        f"at most {summary['max_staleness']}",
+        f"  updates per client {' '.join(map(str, summary['updates_per_client'][:20]))}",
+        f"  steps per client   {' '.join(map(str, summary['steps_per_client'][:20]))}",
+    ]
+    if summary["refused"]:
+        lines.append(f"  refused updates    {summary['refused']} (reasons in the journal)")
+    if summary["pending_updates"]:
+        lines.append(f"  not merged yet     {summary['pending_updates']} updates at the end")
+    lines.append(f"  record             {result.folder}")
+    return "\n".join(lines)
+
+
+def describe(experiment: "Experiment") -> str:
+    """One line: what was run on what."""
+    from fedcompass.simulation.fleet import Fleet
+
+    fleet = experiment.fleet
+    ratio = Fleet(fleet, experiment.seed).speed_ratio
+    return (
+        f"{experiment.strategy['name']} on {experiment.data.name} ({experiment.model}): "
+        f"{fleet.clients} clients, {fleet.speed} speeds (slowest {ratio:.1f}x the fastest), "
+        f"{experiment.partition.kind} partition, seed {experiment.seed}"
+    )
+
+
+def _accuracy_lines(result: "Result") -> list[str]:
+    summary = result.summary
+    metric = summary["target_metric"]
+    lines = []
+    if summary["target"] is not None:
+        reached = summary["time_to_target"]
+        when = f"after {reached:.1f} s of virtual time" if reached is not None else "not reached"
+        lines.append(f"  {metric} {summary['target']:.0%}       {when}")
+    lines.append(
+        f"  top {metric}       {summary[f'top_{metric}']:.1%} "
+        f"at {summary['time_of_top']:.1f} s; {summary[f'final_{metric}']:.1%} at the end"
+    )
+    return lines

@@ -1,0 +1,94 @@
+"""A settings object as rows to print: each key with its value, what is allowed, what it is for."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+__all__ = ["SettingRow", "setting_rows"]
+
+_KINDS = {int: "whole number", float: "number", bool: "true|false", str: "text"}
+_SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
+
+class SettingRow(NamedTuple):
+    """One setting, as text."""
+
+    key: str
+    value: str
+    allowed: str
+    meaning: str
+
+    @property
+    def table(self) -> str:
+        """The key's first part."""
+        return self.key.partition(".")[0]
+
+
+def setting_rows(settings: BaseModel, prefix: str = "") -> Iterator[SettingRow]:
+    """A row for every setting; those of a nested table have dotted keys."""
+    meanings = _meanings(type(settings))
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from setting_rows(value, f"{prefix}{name}.")
+        else:
+            yield SettingRow(prefix + name, _text(value), _allowed(field), meanings.get(name, ""))
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return str(value).lower()
+        case _:
+            return str(value)
+
+
+def _allowed(field: "FieldInfo") -> str:
+    options = get_args(field.annotation) or (field.annotation,)
+    choices = [option for option in options if isinstance(option, str)]
+    kinds = [_KINDS[kind] for kind in options if kind in _KINDS]
+    bounds = [
+        f"{sign} {getattr(mark, name):g}"
+        for name, sign in _SIGNS.items()
+        for mark in field.metadata
+        if hasattr(mark, name)
+    ]
+    text = " ".join(filter(None, ["|".join([*choices, *kinds]), " and ".join(bounds)]))
+    return f"{text}, or unset" if NoneType in options else text
+
+
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    """What each field is for: its description, else the text below it in the source."""
+    texts: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if issubclass(kind, BaseModel) and kind is not BaseModel:
+            texts |= _texts_below_fields(kind)
+    texts |= {n: f.description for n, f in model.model_fields.items() if f.description}
+    return {name: " ".join(text.split()).removesuffix(".") for name, text in texts.items()}
+
+
+def _texts_below_fields(kind: type) -> dict[str, str]:
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # made in an interactive session
+        return {}
+    body = ast.parse(textwrap.dedent(source)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    texts = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
+                texts[name] = text
+            case _:
+                pass
+    return texts

@@ -1,0 +1,139 @@
+"""`fedcompass strategies`: which there are, what each does and how to set it."""
+
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcompass.cli.plain_table import plain_table
+
+if TYPE_CHECKING:
+    from fedcompass.cli.setting_rows import SettingRow
+    from fedcompass.strategies import Strategy
+
+__all__ = ["strategies"]
+
+_WIDTH = 78  # of explanations, which are wrapped
+_SYMBOLS = (
+    "w: the global model; Δ_i: start minus end of client i's local training, w_i its end; p_i: "
+    "its share of the samples; Q_i: its local steps; u: global updates since it got its model."
+)
+
+
+def strategies(
+    name: Annotated[
+        str | None, typer.Argument(help="Explain this one; left out: list them all.")
+    ] = None,
+) -> None:
+    """List the strategies, or explain one of them."""
+    from fedcompass.strategies import describe
+
+    if name is None:
+        print(_list(describe()))
+        return
+    print(_explained(name, describe()))
+
+
+def _list(summaries: dict[str, str]) -> str:
+    """A line each; only a terminal narrower than the line gets it wrapped, below itself."""
+    indent = max(map(len, summaries)) + 2
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    lines = [
+        textwrap.fill(f"{name:<{indent}}{summary}", max(width, 40), subsequent_indent=" " * indent)
+        for name, summary in summaries.items()
+    ]
+    return "\n".join([*lines, "", "`fedcompass strategies NAME` explains one."])
+
+
+def _explained(name: str, summaries: dict[str, str]) -> str:
+    from fedcompass.cli.rule_in_words import rule_in_words
+    from fedcompass.strategies import known_keys, strategy, variants
+
+    chosen = strategy(name)
+    rules = [rule_in_words(chosen)]
+    if "variant" in known_keys(name):
+        rules += [
+            f'variant = "{variant}"\n{rule_in_words(strategy(name, variant=variant))}'
+            for variant in variants(name)
+        ]
+    parts = [
+        _wrapped(f"{name}: {summaries[name]}"),
+        *rules,
+        _wrapped(_SYMBOLS),
+        _settings(chosen),
+        _wrapped(_profile(name)),
+        f"In an experiment's TOML file:\n\n{_snippet(chosen)}",
+    ]
+    return "\n\n".join(parts)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH)
+
+
+def _settings(chosen: "Strategy") -> str:
+    """Each setting on a line of its own, what it is for below it: fits 80 columns unwrapped."""
+    rows = _rows(chosen)
+    table = plain_table(
+        ["setting", "default", "allowed"], [row[:3] for row in rows], left=(0, 1, 2)
+    ).splitlines()
+    lines = [table[0]]
+    for line, row in zip(table[1:], rows, strict=True):
+        lines.append(line)
+        if row.meaning:
+            indent = " " * 4
+            lines.append(
+                textwrap.fill(row.meaning, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+            )
+    return "\n".join(lines)
+
+
+def _rows(chosen: "Strategy") -> "list[SettingRow]":
+    """What the strategy can be told: first what is its own, last what every scheduler has."""
+    from fedcompass.cli.setting_rows import SettingRow, setting_rows
+    from fedcompass.scheduling.policy import SchedulerSettings
+    from fedcompass.strategies import known_keys, variants
+
+    known = known_keys(chosen.name)
+    rows = list(setting_rows(chosen.scheduling))
+    if "variant" in known:
+        allowed = "|".join(["own", *variants(chosen.name)])
+        rows.append(SettingRow("variant", chosen.variant, allowed, "whose formula; see above"))
+    rows += [*setting_rows(chosen.aggregation), *setting_rows(chosen.guard, "guard.")]
+    shared = SchedulerSettings.model_fields
+    rows = [row for row in rows if row.table in known]
+    return sorted(rows, key=lambda row: row.table in shared)
+
+
+def _profile(name: str) -> str:
+    """What an experiment fills in unless told otherwise."""
+    from fedcompass.paper_settings import strategy_settings
+    from fedcompass.strategies import known_keys
+
+    known = known_keys(name)
+    filled = [f"{k}={v}" for k, v in strategy_settings("mnist", 5).items() if k in known]
+    return (
+        "An experiment fills in what the FedCompass paper used for its dataset and number of "
+        f'clients (mnist with 5: {", ".join(filled)}); with profile="own" it is the defaults '
+        "above."
+    )
+
+
+def _snippet(chosen: "Strategy") -> str:
+    import tomli_w
+
+    from fedcompass.scheduling.policy import SchedulerSettings
+    from fedcompass.strategies import variants
+
+    table: dict[str, Any] = {"name": chosen.name}
+    table |= chosen.scheduling.model_dump(exclude=set(SchedulerSettings.model_fields))
+    if variants(chosen.name):
+        table["variant"] = chosen.variant
+    rule = chosen.aggregation
+    if not chosen.by_tiers and "staleness" in rule.weighting:
+        table["staleness"] = rule.staleness.model_dump(include={"kind", "alpha", "a"})
+    if server := rule.server.model_dump(exclude_unset=True):
+        table["server"] = server
+    return tomli_w.dumps({"strategy": table}).rstrip()

@@ -1,0 +1,222 @@
+"""A run stopped at any moment and resumed ends with the very same records as one never stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.simulation.tiny_runs import (
+    STRATEGIES,
+    Stopped,
+    assert_same_run,
+    drive,
+    eventful,
+    experiment,
+    problem,
+    resumed,
+    stop_after,
+    stopped_run,
+)
+from torch import nn
+
+from fedcompass.errors import CheckpointError, FedcompassError, JournalError, RunFolderError
+from fedcompass.simulation.executors import SerialExecutor
+from fedcompass.simulation.run import Run, simulate
+from fedcompass.simulation.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_run_resumed_from_a_checkpoint_ends_as_if_never_stopped(
+    name: str, tmp_path: Path
+) -> None:
+    simulate(eventful(name), problem=problem(), folder=tmp_path / "whole")
+    for saved, stopped in ((4, 9), (16, 22)):
+        path = tmp_path / f"stopped-{saved}"
+        stopped_run(eventful(name), path, saved=saved, stopped=stopped)
+        assert (path / "checkpoint.safetensors").exists()
+        resumed(path)
+        assert_same_run(tmp_path / "whole", path)
+        assert not (path / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["fedasync", "fedcompass"])
+def test_a_run_stopped_again_and_again_ends_as_if_never_stopped(name: str, tmp_path: Path) -> None:
+    simulate(eventful(name), problem=problem(), folder=tmp_path / "whole")
+    folder = RunFolder.create(tmp_path / "pieces", eventful(name))
+    stops = 0
+    while True:
+        try:
+            simulate(
+                problem=problem(), folder=folder, checkpoint_every=0.0, on_progress=stop_after(5)
+            )
+            break
+        except Stopped:
+            stops += 1
+            folder = RunFolder.resume(folder.path)
+    assert stops > 4
+    assert_same_run(tmp_path / "whole", folder.path)
+
+
+def test_a_generator_dropped_before_the_first_checkpoint_is_started_over(tmp_path: Path) -> None:
+    simulate(experiment(), problem=problem(), folder=tmp_path / "whole")
+    folder = RunFolder.create(tmp_path / "dropped", experiment())
+    tiny = problem()
+    with SerialExecutor(tiny, folder.experiment.local, folder.experiment.seed) as executor:
+        run = Run(folder.experiment, tiny, executor, folder=folder)
+        drive(run.steps(), executor, jobs=9)
+        run.close()
+    assert folder.checkpoint() is None
+    resumed(folder.path)
+    assert_same_run(tmp_path / "whole", folder.path)
+
+
+def test_a_checkpoint_waits_until_the_answers_of_one_instant_are_all_in(tmp_path: Path) -> None:
+    """Equal clients answer at once; a checkpoint between two of them would lose their order."""
+    chosen = experiment("fedasync", fleet={"paces": [0.25] * 4, "jitter": 0.0})
+    simulate(chosen, problem=problem(), folder=tmp_path / "whole")
+    stopped_run(chosen, tmp_path / "stopped", saved=6, stopped=7)
+    resumed(tmp_path / "stopped")
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_that_ends_at_its_target_can_be_resumed(tmp_path: Path) -> None:
+    chosen = eventful("fedasync", target=0.8, stop_at_target=True, local={"learning_rate": 0.03})
+    whole = simulate(chosen, problem=problem(), folder=tmp_path / "whole")
+    assert whole.summary["time_to_target"] < chosen.horizon
+    stopped_run(chosen, tmp_path / "stopped", saved=5, stopped=8)
+    resumed(tmp_path / "stopped")
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_of_processes_can_be_resumed_serially(tmp_path: Path) -> None:
+    simulate(eventful("fedbuff"), problem=problem(), folder=tmp_path / "whole")
+    folder = RunFolder.create(tmp_path / "stopped", eventful("fedbuff"))
+    with pytest.raises(Stopped):
+        simulate(
+            problem=problem(),
+            folder=folder,
+            executor="processes",
+            workers=2,
+            checkpoint_every=0.0,
+            on_progress=stop_after(12),
+        )
+    resumed(folder.path)
+    assert_same_run(tmp_path / "whole", folder.path)
+
+
+def start_in_another_process(folder: Path, executor: str) -> subprocess.Popen[str]:
+    """A run that takes some seconds, with a checkpoint every 0.1 s, as a shell would start it."""
+    script = (
+        "import time\n"
+        "from tests.simulation.tiny_runs import eventful, problem, simulate\n"
+        "if __name__ == '__main__':\n"
+        f"    simulate(eventful('fedcompass'), problem=problem(), folder={str(folder)!r},\n"
+        f"        executor={executor!r}, workers=2, checkpoint_every=0.1,\n"
+        "        on_progress=lambda _: time.sleep(0.1))\n"
+    )
+    path = folder.with_suffix(".py")
+    path.write_text(script)
+    return subprocess.Popen(
+        [sys.executable, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("number", "executor"),
+    [(signal.SIGKILL, "serial"), (signal.SIGINT, "processes")],
+    ids=["killed", "Ctrl-C with workers"],
+)
+def test_a_process_that_was_ended_leaves_a_run_that_can_be_resumed(
+    number: signal.Signals, executor: str, tmp_path: Path
+) -> None:
+    simulate(eventful("fedcompass"), problem=problem(), folder=tmp_path / "whole")
+    path = tmp_path / "ended"
+    process = start_in_another_process(path, executor)
+    wait_for(path / "checkpoint.safetensors", process)
+    time.sleep(0.35)
+    os.killpg(process.pid, number)
+    _, complaints = process.communicate(timeout=30)
+    assert process.returncode == -number
+    assert complaints.count("Traceback") == (number == signal.SIGINT), complaints
+    resumed(path)
+    assert_same_run(tmp_path / "whole", path)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """The folder of a stopped run with a checkpoint."""
+    path = tmp_path / "stopped"
+    stopped_run(experiment(), path, saved=8, stopped=10)
+    return path
+
+
+def refusal_to_resume(path: Path, kind: type[FedcompassError]) -> str:
+    with pytest.raises(kind) as caught:
+        resumed(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_damaged_checkpoint_is_one_clear_line(stopped: Path) -> None:
+    checkpoint = stopped / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    assert "checkpoint.safetensors cannot be read" in refusal_to_resume(stopped, CheckpointError)
+
+
+@pytest.mark.parametrize("missing", ["simulation", "evaluations", "statistics", "journal_bytes"])
+def test_a_checkpoint_without_one_of_its_facts_is_one_clear_line(
+    stopped: Path, missing: str
+) -> None:
+    folder = RunFolder.resume(stopped)
+    saved = folder.checkpoint()
+    assert saved is not None
+    del saved.facts[missing]
+    folder.save_checkpoint(saved.tensors, saved.facts)
+    assert "checkpoint" in refusal_to_resume(stopped, CheckpointError)
+
+
+def test_a_checkpoint_without_a_start_model_is_one_clear_line(stopped: Path) -> None:
+    folder = RunFolder.resume(stopped)
+    saved = folder.checkpoint()
+    assert saved is not None
+    kept = {name: t for name, t in saved.tensors.items() if not name.startswith("start.")}
+    assert kept != saved.tensors
+    folder.save_checkpoint(kept, saved.facts)
+    assert "checkpoint" in refusal_to_resume(stopped, CheckpointError)
+
+
+def test_a_journal_shorter_than_its_checkpoint_is_one_clear_line(stopped: Path) -> None:
+    (stopped / "journal.jsonl").write_bytes(b"")
+    assert "journal.jsonl has 0 bytes" in refusal_to_resume(stopped, JournalError)
+
+
+def test_a_run_is_not_resumed_with_another_model(stopped: Path) -> None:
+    other = replace(problem(), model=partial(nn.Linear, 6, 2))
+    with pytest.raises(CheckpointError, match=r"in the checkpoint and .* in this run"):
+        simulate(problem=other, folder=RunFolder.resume(stopped))
+
+
+def test_a_folder_is_not_continued_with_another_experiment(stopped: Path) -> None:
+    with pytest.raises(RunFolderError, match="belongs to another experiment"):
+        simulate(experiment(seed=5), problem=problem(), folder=RunFolder.resume(stopped))

@@ -1,0 +1,147 @@
+"""Work, waiting and staleness, counted by hand on schedules small enough for that."""
+
+import json
+
+import pytest
+from tests.simulation.tiny_runs import experiment, problem
+
+from fedcompass.scheduling.commands import Command, Fold, Quarantine, StartTraining
+from fedcompass.scheduling.events import ClientLost, Event, UpdateArrived, UpdateRefused
+from fedcompass.simulation.result import Result
+from fedcompass.simulation.run import simulate
+from fedcompass.simulation.statistics import Statistics
+
+
+def two_clients(name: str, paces: list[float], horizon: float, steps: int = 10) -> Result:
+    """A schedule without any noise, nothing trained."""
+    return simulate(
+        experiment(
+            name,
+            fleet={"paces": paces, "jitter": 0.0},
+            strategy={"steps": steps},
+            horizon=horizon,
+        ),
+        problem=problem(len(paces)),
+        executor="none",
+    )
+
+
+def start(task: int, at: float, client: str = "0") -> StartTraining:
+    return StartTraining(at=at, client=client, task=task, steps=10, version=0, group=None)
+
+
+def told(*records: Event | Command) -> Statistics:
+    statistics = Statistics()
+    for record in records:
+        if isinstance(record, StartTraining | Fold | Quarantine):
+            statistics.command(record)
+        else:
+            statistics.event(record)  # type: ignore[arg-type]
+    return statistics
+
+
+def test_in_rounds_the_fast_wait_for_the_slow() -> None:
+    """Rounds of 3 s: client 0 works in the first second of each, client 1 all the time."""
+    result = two_clients("fedavg", [0.1, 0.3], horizon=7.5)
+    fast, slow = result.clients
+    assert result.summary["virtual_seconds"] == pytest.approx(7.0)  # client 0's third answer
+    assert (fast["tasks"], fast["updates"], fast["steps"]) == (3, 3, 30)
+    assert (slow["tasks"], slow["updates"], slow["steps"]) == (3, 2, 20)
+    assert (fast["busy"], fast["waiting"]) == pytest.approx((3.0, 4.0))
+    assert (slow["busy"], slow["waiting"]) == pytest.approx((7.0, 0.0))  # 1 s of a task not over
+    assert result.summary["idle_share"] == pytest.approx(4 / 14)
+    assert result.summary["updates_per_client"] == [3, 2]
+    assert result.summary["steps_per_client"] == [30, 20]
+    assert result.summary["mean_staleness"] == 0
+    assert result.summary["global_updates"] == 2
+    assert result.pending == [["0", 5, 0]]
+
+
+def test_the_wait_that_a_run_ends_in_counts() -> None:
+    """Client 1 answers at 1.5 s, the second client at 4 s, the third not before the end."""
+    result = two_clients("fedavg", [0.15, 0.4, 9.0], horizon=8.0)
+    assert [row["waiting"] for row in result.clients] == pytest.approx([2.5, 0.0, 0.0])
+    assert [row["busy"] for row in result.clients] == pytest.approx([1.5, 4.0, 4.0])
+    assert result.summary["idle_share"] == pytest.approx(2.5 / 12)
+
+
+def test_without_rounds_nobody_waits_and_the_slow_are_stale() -> None:
+    """Client 0 answers every second, client 1 at 2.5 and 5 s; at 5 s the older task goes first.
+
+    Staleness: 0, 0 (client 0); 2 (client 1); 1, 0 (client 0); 2 (client 1); 1 (client 0).
+    """
+    result = two_clients("fedasync", [0.1, 0.25], horizon=5.0)
+    assert result.summary["global_updates"] == 7
+    assert result.summary["mean_staleness"] == pytest.approx(6 / 7)
+    assert result.summary["max_staleness"] == 2
+    assert result.summary["idle_share"] == 0
+    assert [row["updates"] for row in result.clients] == [5, 2]
+    assert result.summary["local_steps"] == 70
+
+
+def test_weights_add_up_per_client() -> None:
+    result = two_clients("fedasync", [0.1, 0.25], horizon=2.6)
+    fast, slow = (row["weight"] for row in result.clients)
+    assert fast == pytest.approx(2 * 0.9 * 0.5)  # share 1/2, alpha 0.9, staleness 0
+    assert slow == pytest.approx(0.9 * 0.5 * 3**-0.5)  # staleness 2
+
+
+def test_a_refused_answer_ends_its_task() -> None:
+    statistics = told(
+        start(1, at=0.0),
+        UpdateRefused(at=2.0, client="0", task=1, reason="not-finite"),
+        start(2, at=3.0),
+        UpdateArrived(at=4.0, client="0", task=2, steps_done=10),
+    )
+    tally = statistics.clients["0"].until(6.0)
+    assert (tally.tasks, tally.refused) == (2, 1)
+    assert (tally.busy, tally.waiting) == (3.0, 3.0)
+
+
+def test_a_forged_answer_does_not_end_a_live_task() -> None:
+    statistics = told(
+        start(1, at=0.0), UpdateRefused(at=2.0, client="0", task=7, reason="unexpected-task")
+    )
+    tally = statistics.clients["0"].until(5.0)
+    assert (tally.busy, tally.waiting, tally.refused) == (5.0, 0.0, 1)
+
+
+def test_who_is_gone_or_in_quarantine_neither_works_nor_waits() -> None:
+    gone = ClientLost(at=3.0, client="0")
+    statistics = told(
+        start(1, at=0.0),
+        UpdateArrived(at=2.0, client="0", task=1, steps_done=10),
+        start(2, at=2.0),
+        gone,
+        start(3, at=1.0, client="1"),
+        UpdateRefused(at=2.0, client="1", task=3, reason="not-finite"),
+        Quarantine(at=2.0, client="1"),
+    )
+    left, excluded = (statistics.clients[client].until(99.0) for client in "01")
+    assert (left.busy, left.waiting) == (2.0, 0.0)
+    assert (excluded.busy, excluded.waiting) == (1.0, 0.0)
+
+
+def test_nothing_has_happened_yet() -> None:
+    assert Statistics().idle_share(0.0) == 0
+    assert Statistics().mean_staleness() == 0
+
+
+def test_statistics_kept_as_json_go_on_as_if_never_stopped() -> None:
+    statistics = told(
+        start(1, at=0.0),
+        Fold(
+            at=1.0,
+            client="0",
+            task=1,
+            buffer=0,
+            staleness=3,
+            share=0.5,
+            steps=10,
+            direct=False,
+        ),
+        start(2, at=1.5),
+    )
+    restored = Statistics()
+    restored.restore(json.loads(json.dumps(statistics.to_json())))
+    assert restored == statistics

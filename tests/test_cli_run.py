@@ -1,0 +1,144 @@
+"""`fedcompass run` and `fedcompass compare` as a person uses them, on tiny horizons."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from fedcompass.cli import app
+from fedcompass.errors import FedcompassError, RunFolderError, SettingsError
+from fedcompass.journal import replay
+
+QUICK = ["--horizon", "3", "--executor", "serial"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fedcompass(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, arguments)
+    if isinstance(result.exception, FedcompassError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_run_says_what_it_did_and_keeps_a_record() -> None:
+    output = fedcompass("run", *QUICK).output
+    assert output.startswith(
+        "fedcompass on mnist-mini (mlp): 5 clients, exponential speeds (slowest 24.6x the "
+        "fastest), class partition, seed 0\n"
+    )
+    for words in ("accuracy 80%", "top accuracy", "clients waited", "staleness", "updates per"):
+        assert words in output
+    folder = Path("runs/fedcompass-mnist-mini-seed0")
+    assert f"record             {folder}" in output
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "best.safetensors",
+        "clients.json",
+        "experiment.toml",
+        "final.safetensors",
+        "journal.jsonl",
+        "metrics.jsonl",
+        "summary.json",
+    ]
+    assert replay(folder / "journal.jsonl").events > 0
+
+
+def test_a_second_run_gets_a_name_of_its_own_and_a_given_name_is_not_overwritten() -> None:
+    fedcompass("run", "--no-train", "--horizon", "3")
+    output = fedcompass("run", "--no-train", "--horizon", "3").output
+    assert "runs/fedcompass-mnist-mini-seed0-2" in output
+    fedcompass("run", "--no-train", "--horizon", "3", "--name", "mine")
+    with pytest.raises(RunFolderError, match="runs/mine exists already"):
+        fedcompass("run", "--no-train", "--horizon", "3", "--name", "mine")
+    fedcompass("run", "--no-train", "--horizon", "3", "--name", "mine", "--overwrite")
+
+
+def test_options_a_file_and_set_are_laid_over_each_other() -> None:
+    Path("exp.toml").write_text(
+        'seed = 3\nhorizon = 2.0\n[fleet]\nclients = 4\n[strategy]\nname = "fedavg"\nsteps = 3\n'
+    )
+    fedcompass(
+        *("run", "exp.toml", "--clients", "3", "--set", "strategy.steps=2", "--name", "x"),
+        *("--no-train", "--set", "evaluation.metrics=['loss','accuracy','balanced_accuracy']"),
+    )
+    record = Path("runs/x/experiment.toml").read_text()
+    for line in ("seed = 3", "clients = 3", "steps = 2", 'name = "fedavg"', "balanced_accuracy"):
+        assert line in record
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--strategy", "fedag"], "strategy is 'fedag'; allowed: fedavg, "),
+        (["--set", "fleet.jiter=1"], "fleet has no setting 'jiter' .did you mean 'jitter'."),
+        (["--set", "nonsense"], "--set is 'nonsense'; allowed: KEY=VALUE"),
+        (["missing.toml"], "missing.toml: No such file"),
+        (["--executor", "magic"], "executor is 'magic'; allowed: serial, processes, none"),
+        (["--min-steps", "50"], "min_steps is 50; allowed: at least 1 and at most max_steps"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        fedcompass("run", *arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_resume_takes_no_settings() -> None:
+    with pytest.raises(RunFolderError, match="leave the settings out"):
+        fedcompass("run", "--resume", "runs/x", "--seed", "1")
+
+
+def test_a_run_stopped_by_ctrl_c_says_how_to_go_on_and_ends_the_same() -> None:
+    arguments = ["--horizon", "25", "--executor", "serial"]
+    command = [sys.executable, "-m", "fedcompass", "run", "--name", "stopped", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        metrics = Path("runs/stopped/journal.jsonl")
+        deadline = time.monotonic() + 60
+        while not metrics.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.endswith("stopped. To go on: fedcompass run --resume runs/stopped\n")
+    fedcompass("run", "--resume", "runs/stopped", "--executor", "serial")
+    fedcompass("run", "--name", "whole", *arguments)
+    for name in ("journal.jsonl", "metrics.jsonl", "summary.json", "final.safetensors"):
+        assert Path("runs/stopped", name).read_bytes() == Path("runs/whole", name).read_bytes()
+
+
+def test_compare_prints_the_table_over_seeds_and_what_it_means() -> None:
+    output = fedcompass(
+        *("compare", "--strategies", "fedavg,fedbuff,fedcompass", "--seeds", "2"),
+        *("--horizon", "4", "--target", "0.3", "--workers", "1", "--buffer-size", "2"),
+    ).output
+    lines = output.splitlines()
+    header = next(line for line in lines if line.startswith("strategy"))
+    assert header.split("  ")[0] == "strategy"
+    assert "time to 30%" in header
+    rows = [re.split(r"\s{2,}", line) for line in lines if line.startswith("fed")]
+    assert [row[0] for row in rows] == ["fedavg", "fedbuff", "fedcompass"]
+    assert all(re.fullmatch(r"[0-2]/2", row[2]) for row in rows)
+    assert "misses counted at the horizon (4 s)" in output
+    assert "buffer_size = 2" in Path("runs/compare/fedbuff-seed1/experiment.toml").read_text()
+    summary = json.loads(Path("runs/compare/fedcompass-seed0/summary.json").read_text())
+    assert summary["strategy"] == "fedcompass"
+
+
+def test_compare_gives_the_same_numbers_with_two_processes() -> None:
+    arguments = ["compare", "--strategies", "fedavg,fedcompass", "--seeds", "1", "--horizon", "3"]
+    one = fedcompass(*arguments, "--workers", "1", "--name", "one").stdout
+    two = fedcompass(*arguments, "--workers", "2", "--name", "two").stdout
+    assert one.replace("runs/one", "runs/two") == two
