@@ -201,7 +201,7 @@ def test_job_keys_are_unique_among_runs_that_share_an_executor() -> None:
 def test_a_run_can_end_when_its_target_is_reached(every_seconds: float | None) -> None:
     changes = {
         "target": 0.8,
-        "horizon": 60.0,
+        "horizon": 15.0,
         "local": {"learning_rate": 0.05},
         "evaluation": {
             "every_updates": 1 if every_seconds is None else None,

@@ -86,6 +86,17 @@ def test_a_checkpoint_waits_until_the_answers_of_one_instant_are_all_in(tmp_path
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 
+def test_the_best_model_may_be_from_before_the_stop(tmp_path: Path) -> None:
+    chosen = experiment("fedasync", local={"learning_rate": 0.3}, horizon=8.0)
+    whole = simulate(chosen, problem=problem(), folder=tmp_path / "whole")
+    values = [row["accuracy"] for row in whole.curve]
+    best = values.index(max(values))
+    assert best < len(values) - 5
+    stopped_run(chosen, tmp_path / "stopped", saved=best + 3, stopped=best + 4)
+    resumed(tmp_path / "stopped")
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
 def test_a_run_that_ends_at_its_target_can_be_resumed(tmp_path: Path) -> None:
     chosen = eventful("fedasync", target=0.8, stop_at_target=True, local={"learning_rate": 0.03})
     whole = simulate(chosen, problem=problem(), folder=tmp_path / "whole")

@@ -36,7 +36,7 @@ def two_workers() -> Iterator[ProcessesExecutor]:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_processes_and_one_process_give_the_same_bytes(
+def test_a_seed_gives_the_same_bytes_whoever_trains_and_another_seed_does_not(
     name: str, two_workers: ProcessesExecutor, tmp_path: Path
 ) -> None:
     chosen = eventful(name)
@@ -46,15 +46,9 @@ def test_processes_and_one_process_give_the_same_bytes(
     drive(run.steps(), two_workers)
     run.result()
     assert_same_run(tmp_path / "serial", tmp_path / "processes")
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(name: str, tmp_path: Path) -> None:
-    for run, seed in (("first", 0), ("second", 0), ("other", 1)):
-        simulate(eventful(name, seed=seed), problem=problem(), folder=tmp_path / run)
-    assert_same_run(tmp_path / "first", tmp_path / "second")
+    simulate(eventful(name, seed=1), problem=problem(), folder=tmp_path / "other")
     for record in ("journal.jsonl", "metrics.jsonl", "final.safetensors"):
-        first, other = (tmp_path / run / record for run in ("first", "other"))
+        first, other = (tmp_path / run / record for run in ("serial", "other"))
         assert first.read_bytes() != other.read_bytes()
 
 
