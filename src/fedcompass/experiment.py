@@ -212,7 +212,8 @@ def _filled_strategy(values: dict[str, Any], dataset: str, clients: int) -> dict
     if values.get("profile", "paper") == "paper":
         known = strategies.known_keys(name)
         filled |= {k: v for k, v in strategy_settings(dataset, clients).items() if k in known}
-    given = {key: value for key, value in given.items() if key != "min_clients"}
+    if "min_clients" in given:
+        raise ValueError("strategy.min_clients is not for a simulation: all clients join at once")
     return _without_none(merged(filled, given))
 
 

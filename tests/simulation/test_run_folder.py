@@ -159,3 +159,15 @@ def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
             folder=tmp_path / "run",
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_another_process_is_running_is_left_alone(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", Experiment())
+    with (
+        folder.locked(),
+        pytest.raises(RunFolderError, match="another process is running"),
+        RunFolder.resume(tmp_path / "run").locked(),
+    ):
+        pass
+    with folder.locked():
+        pass  # free again

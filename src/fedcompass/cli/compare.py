@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 _REFERENCE = "fedcompass"
+_PROFILES = {
+    "paper": "those of\nthe FedCompass paper's experiments (FedAsync and FedBuff scaled by p_i)",
+    "own": "each strategy's own\npaper's",
+}
 
 
 def compare(
@@ -96,7 +100,8 @@ def _what(experiment: "Experiment", strategies: str, seeds: int) -> str:
         f"{fleet.clients} clients of {fleet.speed} speed, seeds 0 to {seeds - 1}: "
         f"{strategies.replace(',', ', ')}.\n"
         f"Each run simulates {experiment.horizon:g} s of virtual time and really trains; the same "
-        "seed means the same data split, speeds and initial model for every strategy."
+        "seed means\nthe same data split, speeds and initial model for every strategy. Settings: "
+        f"{_PROFILES[experiment.profile]}."
     )
 
 

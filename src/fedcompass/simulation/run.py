@@ -120,6 +120,8 @@ def simulate(
         crew = stack.enter_context(_executor(executor, problem, experiment, workers))
         if folder is not None and not isinstance(folder, RunFolder):
             folder = RunFolder.create(Path(folder), experiment)
+        if folder is not None:
+            stack.enter_context(folder.locked())
         run = Run(experiment, problem, crew, folder=folder, evaluates=trains)
         stack.callback(run.close)
         _drive(run.steps(on_progress, checkpoint_every), crew)

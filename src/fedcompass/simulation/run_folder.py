@@ -8,7 +8,11 @@ summary.json        what came out; written last, so its presence means "finished
 final.safetensors, best.safetensors    the model at the end and at its best
 """
 
+import fcntl
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +73,24 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} is finished; see its summary.json, or give a new name"
             )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from running the same folder; a process that dies lets go.
+
+        Raises:
+            RunFolderError: another one is running it.
+        """
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise RunFolderError(
+                f"another process is running {self.path}; wait for it, or stop it first"
+            ) from None
+        finally:
+            os.close(handle)
 
     @property
     def journal(self) -> Path:
