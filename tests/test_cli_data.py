@@ -40,7 +40,7 @@ class  training  test
 
 
 def data(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["data", *arguments], catch_exceptions=False)
+    return CliRunner(mix_stderr=False).invoke(app, ["data", *arguments], catch_exceptions=False)
 
 
 @pytest.fixture(scope="session")  # before a test changes where data are looked for

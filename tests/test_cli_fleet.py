@@ -36,7 +36,7 @@ here 1 group, of all clients. steps: local steps of each client then.
 
 
 def fleet(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["fleet", *arguments], catch_exceptions=False)
+    return CliRunner(mix_stderr=False).invoke(app, ["fleet", *arguments], catch_exceptions=False)
 
 
 def records(*arguments: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
