@@ -42,7 +42,9 @@ client    0     1    2     3    4    5    6     7    8    9  total  share
 
 
 def partition(*arguments: str) -> Result:
-    return CliRunner(mix_stderr=False).invoke(app, ["partition", *arguments], catch_exceptions=False)
+    return CliRunner(mix_stderr=False).invoke(
+        app, ["partition", *arguments], catch_exceptions=False
+    )
 
 
 def records(*arguments: str) -> list[dict[str, object]]:

@@ -147,7 +147,7 @@ def _fetch(
             files = fetch(name, to, base_url=base_url, progress=progress)
     except KeyboardInterrupt:
         again = _command(name, to, base_url)
-        print(f"stopped; what has arrived is kept. To go on: {again}", file=sys.stderr)
+        print(f"stopped; what has arrived is kept. To go on: {again}", file=sys.stderr, flush=True)
         raise typer.Exit(130) from None
     size = _readable(sum(file.stat().st_size for file in files))
     s = "" if len(files) == 1 else "s"
@@ -197,7 +197,7 @@ def _progress() -> "Iterator[Progress]":
 
 def _tell_when_done(file: str, done: int, total: int | None) -> None:
     if done == total:
-        print(f"{file}: {_readable(done)}", file=sys.stderr)
+        print(f"{file}: {_readable(done)}", file=sys.stderr, flush=True)
 
 
 def _readable(size: int) -> str:

@@ -32,4 +32,4 @@ def picture_file(path: Path) -> Iterator[None]:
         raise SettingsError(
             f"picture {path} cannot be written: {error.strerror or error}; choose another place"
         ) from None
-    print(f"picture: {path}", file=sys.stderr)
+    print(f"picture: {path}", file=sys.stderr, flush=True)
