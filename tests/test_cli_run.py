@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 from fedcompass.cli import app
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError
+from fedcompass.experiment import Experiment
 from fedcompass.journal import replay
+from fedcompass.simulation.run import simulate
 
 QUICK = ["--horizon", "3", "--executor", "serial"]
 
@@ -142,3 +144,14 @@ def test_compare_gives_the_same_numbers_with_two_processes() -> None:
     one = fedcompass(*arguments, "--workers", "1", "--name", "one").stdout
     two = fedcompass(*arguments, "--workers", "2", "--name", "two").stdout
     assert one.replace("runs/one", "runs/two") == two
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder() -> None:
+    with pytest.raises(SettingsError, match="device is 'abacus', which cannot be used"):
+        fedcompass("run", "--device", "abacus", "--name", "never")
+    assert not Path("runs/never").exists()
+
+
+def test_a_device_of_its_own_goes_with_one_process_only() -> None:
+    with pytest.raises(SettingsError, match="goes with executor serial only"):
+        simulate(Experiment(horizon=1.0), executor="processes", device="cuda")

@@ -52,6 +52,7 @@ def compare(
     assignments: opt.SetKeys = None,
     name: Annotated[str | None, typer.Option(help="Name of the folder under runs/.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    device: opt.Device = "cpu",
 ) -> None:
     """Run several strategies on the same fleets and seeds and compare their time to target."""
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
@@ -60,7 +61,7 @@ def compare(
     grid = _grid(file, assignments, given, strategies, seeds)
     root = Path("runs") / name if name else next_free(Path("runs"), "compare")
     print(_what(grid[0], strategies, seeds), flush=True)
-    outcomes = _run_all(grid, root, workers)
+    outcomes = _run_all(grid, root, workers, device)
     rows = comparison_rows(outcomes, _REFERENCE)
     print(_table(rows, grid[0]))
     print(_meaning(rows, grid[0]))
@@ -97,7 +98,8 @@ def _what(experiment: "Experiment", strategies: str, seeds: int) -> str:
     fleet = experiment.fleet
     return (
         f"{experiment.data.name} ({experiment.model}), {experiment.partition.kind} partition, "
-        f"{fleet.clients} clients of {fleet.speed} speed, seeds 0 to {seeds - 1}: "
+        f"{fleet.clients} clients of {fleet.speed} speed, "
+        f"{'seed 0' if seeds == 1 else f'seeds 0 to {seeds - 1}'}: "
         f"{strategies.replace(',', ', ')}.\n"
         f"Each run simulates {experiment.horizon:g} s of virtual time and really trains; the same "
         "seed means\nthe same data split, speeds and initial model for every strategy. Settings: "
@@ -105,13 +107,15 @@ def _what(experiment: "Experiment", strategies: str, seeds: int) -> str:
     )
 
 
-def _run_all(grid: "Sequence[Experiment]", root: Path, workers: int | None) -> "list[Outcome]":
+def _run_all(
+    grid: "Sequence[Experiment]", root: Path, workers: int | None, device: str
+) -> "list[Outcome]":
     from fedcompass.simulation.many import simulate_many
 
     folders = [root / f"{e.strategy['name']}-seed{e.seed}" for e in grid]
     outcomes: dict[int, Outcome] = {}
     try:
-        for number, outcome in simulate_many(grid, folders=folders, workers=workers):
+        for number, outcome in simulate_many(grid, folders=folders, workers=workers, device=device):
             outcomes[number] = outcome
             print(_progress(outcome, len(outcomes), len(grid)), file=sys.stderr, flush=True)
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ import typer
 
 from fedcompass.cli import options as opt
 from fedcompass.cli.options import experiment_from, next_free
-from fedcompass.errors import RunFolderError
+from fedcompass.errors import FedcompassError, RunFolderError
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
@@ -50,6 +50,7 @@ def run(
         str, typer.Option(help="serial or processes; never changes the result.")
     ] = "processes",
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    device: opt.Device = "cpu",
     no_train: Annotated[bool, typer.Option(help="Schedule only; train nothing.")] = False,
 ) -> None:
     """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST."""
@@ -64,7 +65,7 @@ def run(
         experiment = experiment_from(file, assignments, given)
         path = Path("runs") / name if name else next_free(Path("runs"), _usual_name(experiment))
         folder = RunFolder.create(path, experiment, overwrite=overwrite)
-    result = _watched(folder, "none" if no_train else executor, workers)
+    result = _watched(folder, _chosen(executor, device, no_train), workers, device)
     print(_report(result, trained=not no_train))
 
 
@@ -72,7 +73,14 @@ def _usual_name(experiment: "Experiment") -> str:
     return f"{experiment.strategy['name']}-{experiment.data.name}-seed{experiment.seed}"
 
 
-def _watched(folder: Any, executor: Any, workers: int | None) -> "Result":
+def _chosen(executor: str, device: str, no_train: bool) -> str:
+    """Who trains: on another device than the CPU, this process alone."""
+    if no_train:
+        return "none"
+    return "serial" if device != "cpu" else executor
+
+
+def _watched(folder: Any, executor: Any, workers: int | None, device: str) -> "Result":
     from fedcompass.cli.progress import Progress
     from fedcompass.simulation.run import simulate
 
@@ -83,8 +91,12 @@ def _watched(folder: Any, executor: Any, workers: int | None) -> "Result":
                 folder=folder,
                 executor=executor,
                 workers=workers,
+                device="cpu" if executor == "none" else device,
                 on_progress=progress.update,
             )
+    except FedcompassError:
+        folder.remove_if_not_begun()
+        raise
     except KeyboardInterrupt:
         print(f"\nstopped. To go on: fedcompass run --resume {folder.path}", file=sys.stderr)
         raise typer.Exit(130) from None

@@ -19,6 +19,7 @@ def simulate_many(
     *,
     folders: Sequence[Path] | None = None,
     workers: int | None = None,
+    device: str = "cpu",
 ) -> Iterator[tuple[int, Outcome]]:
     """Run experiments in parallel and give back (its number, its outcome) as each one finishes.
 
@@ -32,13 +33,13 @@ def simulate_many(
     paths: Sequence[Path | None] = folders or [None] * len(experiments)
     if workers <= 1:
         for number, (experiment, path) in enumerate(zip(experiments, paths, strict=True)):
-            yield number, _outcome(experiment, path)
+            yield number, _outcome(experiment, path, device)
         return
     context = multiprocessing.get_context("spawn")  # forking a process that uses torch is unsafe
     pool = ProcessPoolExecutor(workers, mp_context=context)
     try:
         futures = {
-            pool.submit(_outcome, experiment, path): number
+            pool.submit(_outcome, experiment, path, device): number
             for number, (experiment, path) in enumerate(zip(experiments, paths, strict=True))
         }
         for future in as_completed(futures):
@@ -53,10 +54,10 @@ def simulate_many(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _outcome(experiment: Experiment, folder: Path | None) -> Outcome:
+def _outcome(experiment: Experiment, folder: Path | None, device: str) -> Outcome:
     from fedcompass.simulation.run import simulate
 
-    result = simulate(experiment, folder=folder)
+    result = simulate(experiment, folder=folder, device=device)
     summary = result.summary
     return Outcome(
         strategy=experiment.strategy["name"],

@@ -86,6 +86,7 @@ def simulate(
     problem: Problem | None = None,
     executor: ExecutorName | Executor = "serial",
     workers: int | None = None,
+    device: str = "cpu",
     folder: str | Path | RunFolder | None = None,
     checkpoint_every: Seconds = CHECKPOINT_EVERY,
     on_progress: Callable[[Simulation], None] | None = None,
@@ -99,6 +100,7 @@ def simulate(
         executor: who trains: this process ("serial"), several ("processes"), nobody ("none": the
             schedule alone), or an executor of your own, which is closed at the end.
         workers: processes, for "processes"; default: one per core.
+        device: where "serial" trains, such as "cuda"; other devices round differently.
         folder: where to keep the run; it can then be stopped and resumed. None keeps nothing.
         checkpoint_every: wall-clock seconds that a stopped run has to do again at most.
         on_progress: called after every event.
@@ -117,7 +119,7 @@ def simulate(
             f"{len(problem.clients)} clients; make them equal"
         )
     with ExitStack() as stack:
-        crew = stack.enter_context(_executor(executor, problem, experiment, workers))
+        crew = stack.enter_context(_executor(executor, problem, experiment, workers, device))
         if folder is not None and not isinstance(folder, RunFolder):
             folder = RunFolder.create(Path(folder), experiment)
         if folder is not None:
@@ -140,11 +142,18 @@ def _experiment(given: Experiment | None, folder: str | Path | RunFolder | None)
 
 
 def _executor(
-    executor: ExecutorName | Executor, problem: Problem, experiment: Experiment, workers: int | None
+    executor: ExecutorName | Executor,
+    problem: Problem,
+    experiment: Experiment,
+    workers: int | None,
+    device: str,
 ) -> Executor:
     match executor:
         case "serial":
-            return SerialExecutor(problem, experiment.local, experiment.seed)
+            _check_device(device)
+            return SerialExecutor(problem, experiment.local, experiment.seed, device)
+        case _ if device != "cpu":
+            raise SettingsError(f"device is {device!r}; that goes with executor serial only")
         case "processes":
             return ProcessesExecutor(problem, experiment.local, experiment.seed, workers)
         case "none":
@@ -153,6 +162,14 @@ def _executor(
             raise SettingsError(f"executor is {executor!r}; allowed: serial, processes, none")
         case _:
             return executor
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingsError(f"device is {device!r}, which cannot be used: {reason}") from None
 
 
 def _drive(steps: Generator[Job, Any, None], executor: Executor) -> None:

@@ -67,6 +67,11 @@ class RunFolder:
         folder.check_unfinished()
         return folder
 
+    def remove_if_not_begun(self) -> None:
+        """Leave nothing behind of a run that could not begin."""
+        if not self.journal.exists():
+            shutil.rmtree(self.path)
+
     def check_unfinished(self) -> None:
         """Refuse to go on with a run that is over."""
         if (self.path / "summary.json").exists():
