@@ -87,7 +87,7 @@ def test_options_a_file_and_set_are_laid_over_each_other() -> None:
         (["--set", "fleet.jiter=1"], "fleet has no setting 'jiter' .did you mean 'jitter'."),
         (["--set", "nonsense"], "--set is 'nonsense'; allowed: KEY=VALUE"),
         (["missing.toml"], "missing.toml: No such file"),
-        (["--executor", "magic"], "executor is 'magic'; allowed: serial, processes, none"),
+        (["--executor", "magic"], "executor is 'magic'; allowed: serial, processes, stacked, none"),
         (["--min-steps", "50"], "min_steps is 50; allowed: at least 1 and at most max_steps"),
     ],
 )
@@ -152,6 +152,6 @@ def test_a_run_that_cannot_begin_leaves_no_folder() -> None:
     assert not Path("runs/never").exists()
 
 
-def test_a_device_of_its_own_goes_with_one_process_only() -> None:
-    with pytest.raises(SettingsError, match="goes with executor serial only"):
+def test_worker_processes_train_on_the_cpu_only() -> None:
+    with pytest.raises(SettingsError, match="goes with serial or stacked only"):
         simulate(Experiment(horizon=1.0), executor="processes", device="cuda")

@@ -39,7 +39,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[st
     beside = path.with_name(f".{path.name}.partial")  # one name, so that crashes leave one at most
     try:
         metadata = {_KEY: json.dumps({**facts, "format": FORMAT})}
-        save_file({name: t.contiguous() for name, t in tensors.items()}, beside, metadata)
+        save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, beside, metadata)
         _sync(beside)
         beside.replace(path)
     except (OSError, SafetensorError) as error:

@@ -152,7 +152,7 @@ def test_the_clients_of_fleet_and_problem_must_be_as_many() -> None:
 
 
 def test_an_unknown_executor_is_one_clear_line() -> None:
-    with pytest.raises(SettingsError, match="allowed: serial, processes, none"):
+    with pytest.raises(SettingsError, match="allowed: serial, processes, stacked, none"):
         simulate(experiment(), problem=problem(), executor="gpu")  # type: ignore[arg-type]
 
 

@@ -74,7 +74,7 @@ Target = Annotated[float | None, typer.Option(help="Accuracy (or other metric) t
 StopAtTarget = Annotated[
     bool | None, typer.Option("--stop-at-target", help="End a run once it reaches the target.")
 ]
-Device = Annotated[str, typer.Option(help="Where to train: cpu, or cuda with one process each.")]
+Device = Annotated[str, typer.Option(help="Where to train: cpu or cuda.")]
 Profile = Annotated[
     str | None, typer.Option(help="Strategies' settings: the FedCompass paper's, or their own.")
 ]

@@ -47,7 +47,7 @@ def run(
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace a folder of that name.")] = False,
     executor: Annotated[
-        str, typer.Option(help="serial or processes; never changes the result.")
+        str, typer.Option(help="serial or processes (the same bits), or stacked (within rounding).")
     ] = "processes",
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
     device: opt.Device = "cpu",
@@ -74,10 +74,10 @@ def _usual_name(experiment: "Experiment") -> str:
 
 
 def _chosen(executor: str, device: str, no_train: bool) -> str:
-    """Who trains: on another device than the CPU, this process alone."""
+    """Who trains: on another device than the CPU, all pending tasks at once."""
     if no_train:
         return "none"
-    return "serial" if device != "cpu" else executor
+    return "stacked" if device != "cpu" and executor == "processes" else executor
 
 
 def _watched(folder: Any, executor: Any, workers: int | None, device: str) -> "Result":

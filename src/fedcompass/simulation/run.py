@@ -24,6 +24,7 @@ from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
 from fedcompass.simulation.executors.no_training import NoTraining
+from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.result import Result, sorted_clients, summarize
 from fedcompass.simulation.run_folder import RunFolder
@@ -36,7 +37,7 @@ from fedcompass.vocabulary import Seconds
 
 __all__ = ["ExecutorName", "Run", "build_problem", "nothing_to_train", "simulate"]
 
-ExecutorName: TypeAlias = Literal["serial", "processes", "none"]
+ExecutorName: TypeAlias = Literal["serial", "processes", "stacked", "none"]
 """Who trains; never changes a result."""
 
 CHECKPOINT_EVERY: Seconds = 20.0
@@ -97,10 +98,11 @@ def simulate(
         experiment: what to run; the default is the folder's if that is a `RunFolder`, else
             FedCompass on the bundled mnist-mini.
         problem: a model and data of your own, instead of the experiment's.
-        executor: who trains: this process ("serial"), several ("processes"), nobody ("none": the
-            schedule alone), or an executor of your own, which is closed at the end.
+        executor: who trains: this process ("serial"; "stacked": all pending tasks at once, equal
+            to the others within rounding), several ("processes"), nobody ("none": the schedule
+            alone), or an executor of your own, which is closed at the end.
         workers: processes, for "processes"; default: one per core.
-        device: where "serial" trains, such as "cuda"; other devices round differently.
+        device: where "serial" and "stacked" train, such as "cuda"; it rounds differently.
         folder: where to keep the run; it can then be stopped and resumed. None keeps nothing.
         checkpoint_every: wall-clock seconds that a stopped run has to do again at most.
         on_progress: called after every event.
@@ -124,7 +126,7 @@ def simulate(
             folder = RunFolder.create(Path(folder), experiment)
         if folder is not None:
             stack.enter_context(folder.locked())
-        run = Run(experiment, problem, crew, folder=folder, evaluates=trains)
+        run = Run(experiment, problem, crew, folder=folder, evaluates=trains, device=device)
         stack.callback(run.close)
         _drive(run.steps(on_progress, checkpoint_every), crew)
         return run.result()
@@ -152,14 +154,19 @@ def _executor(
         case "serial":
             _check_device(device)
             return SerialExecutor(problem, experiment.local, experiment.seed, device)
+        case "stacked":
+            _check_device(device)
+            return StackedExecutor(problem, experiment.local, experiment.seed, device)
         case _ if device != "cpu":
-            raise SettingsError(f"device is {device!r}; that goes with executor serial only")
+            raise SettingsError(f"device is {device!r}; that goes with serial or stacked only")
         case "processes":
             return ProcessesExecutor(problem, experiment.local, experiment.seed, workers)
         case "none":
             return NoTraining()
         case str():
-            raise SettingsError(f"executor is {executor!r}; allowed: serial, processes, none")
+            raise SettingsError(
+                f"executor is {executor!r}; allowed: serial, processes, stacked, none"
+            )
         case _:
             return executor
 
@@ -193,6 +200,7 @@ class Run:
         *,
         folder: RunFolder | None = None,
         evaluates: bool = True,
+        device: str = "cpu",
         keys: Iterator[int] | None = None,
     ) -> None:
         keys = keys or count()
@@ -208,7 +216,7 @@ class Run:
         records: list[Journal] = [self._statistics]
         if self._journal is not None:
             records.append(self._journal)
-        coordinator = Coordinator(strategy, layout, layout.state_of(module), Tee(records))
+        coordinator = Coordinator(strategy, layout, layout.state_of(module, device), Tee(records))
         self.simulation = Simulation(
             coordinator=coordinator,
             fleet=fleet,

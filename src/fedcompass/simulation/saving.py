@@ -102,7 +102,8 @@ def restore(simulation: Simulation, statistics: Statistics, saved: Checkpoint) -
     Raises:
         CheckpointError: it does not fit.
     """
-    facts, tensors = saved.facts, saved.tensors
+    facts, device = saved.facts, simulation.coordinator.model.trainable.device
+    tensors = {name: tensor.to(device) for name, tensor in saved.tensors.items()}
     try:
         statistics.restore(facts["statistics"])
         best = _state(tensors, "best") if "best.trainable" in tensors else None

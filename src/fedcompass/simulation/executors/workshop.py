@@ -1,0 +1,251 @@
+"""Carries out the pending jobs of any number of runs, those of one kind in the same stacks."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedcompass.errors import TaskFailed
+from fedcompass.simulation.executors.carry_out import (
+    carry_out_evaluation,
+    carry_out_training,
+    one_thread,
+)
+from fedcompass.simulation.executors.protocol import (
+    EvalJob,
+    EvalResult,
+    Job,
+    TrainJob,
+    TrainResult,
+)
+from fedcompass.training.local import LocalSettings, LocalTrainer
+from fedcompass.training.problem import Problem
+from fedcompass.training.stacked import StackedTask, StackedTrainer
+from fedcompass.training.stacked.choice import resident, stacked_trainer
+from fedcompass.training.streams import stream_key
+
+__all__ = ["RunContext", "Workshop"]
+
+_JobT = TypeVar("_JobT", TrainJob, EvalJob)
+_Outcome = TrainResult | EvalResult | TaskFailed
+
+
+class RunContext:
+    """What the jobs of one run have in common.
+
+    problem: the run's, with its samples on the device.
+    kind: equal for runs whose tasks can be in the same stacks.
+    trainer: for their stacks; or why there are none.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: LocalSettings,
+        seed: int,
+        device: torch.device,
+        kind: tuple[Any, ...],
+        trainer: StackedTrainer | str,
+    ) -> None:
+        self.problem, self.kind, self.trainer = problem, kind, trainer
+        self._settings, self._seed, self._device = settings, seed, device
+        self._alone: LocalTrainer | None = None
+
+    def task(self, job: TrainJob) -> StackedTask:
+        """A job as a task of a stack: the batches it would draw alone."""
+        return StackedTask(
+            start=job.start,
+            samples=self.problem.clients[job.client],
+            stream=stream_key(self._seed, "batches", job.client, job.local_round),
+            steps=job.steps,
+            payload=job.payload,
+        )
+
+    def train_alone(self, job: TrainJob) -> TrainResult:
+        """Train one job without a stack."""
+        trainer = self._trainer_alone()
+        return carry_out_training(trainer, job, trainer.layout.empty(job.start.trainable.device))
+
+    def evaluate_alone(self, job: EvalJob) -> EvalResult:
+        """Carry out one evaluation without a stack."""
+        return carry_out_evaluation(self._trainer_alone(), job)
+
+    def _trainer_alone(self) -> LocalTrainer:
+        if self._alone is None:
+            self._alone = LocalTrainer(self.problem, self._settings, self._seed, self._device)
+        return self._alone
+
+
+class Workshop:
+    """Trains and measures for any number of runs; tasks of one kind go into the same stacks.
+
+    Args:
+        device: where to train; the runs' models may lie elsewhere, but the same device is faster.
+        max_stack: most tasks in a stack; None: as many as pay and fit the free memory.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu", max_stack: int | None = None) -> None:
+        self.device = torch.device(device)
+        self._max_stack = max_stack
+        self._stored: dict[int, tuple[Tensor, Tensor]] = {}  # moved tensors with their originals
+        self._trainers: dict[Any, StackedTrainer | str] = {}  # or why there is none
+        self._pending: dict[Job, RunContext] = {}
+        self._outcomes: dict[Job, _Outcome] = {}
+
+    def context(self, problem: Problem, settings: LocalSettings, seed: int) -> "RunContext":
+        """What jobs of one run need; runs whose tasks are of one kind share a trainer."""
+        here = resident(problem, self.device, self._stored)
+        kind = _kind(here, settings)
+        if kind not in self._trainers:
+            self._trainers[kind] = self._new_trainer(here, settings)
+        return RunContext(here, settings, seed, self.device, kind, self._trainers[kind])
+
+    def _new_trainer(self, problem: Problem, settings: LocalSettings) -> StackedTrainer | str:
+        made = stacked_trainer(problem, settings, self.device, self._max_stack)
+        how = made if isinstance(made, str) else made.how
+        if how != "stacked":
+            warnings.warn(f"tasks of this model train by {how}", stacklevel=4)
+        return made
+
+    def submit(self, job: Job, context: "RunContext") -> None:
+        """Take in a job."""
+        self._pending[job] = context
+
+    def is_done(self, job: Job) -> bool:
+        """Whether a job's result can be had without further training."""
+        return job in self._outcomes
+
+    def result(self, job: Job) -> TrainResult | EvalResult:
+        """A job's result; carries out everything pending if it is not there yet.
+
+        Raises:
+            TaskFailed: the job raised.
+            ValueError: the job was never submitted.
+        """
+        if job not in self._outcomes:
+            if job not in self._pending:
+                raise ValueError(f"job {job.key} was not submitted, or was asked for before")
+            self.work()
+        outcome = self._outcomes.pop(job)
+        if isinstance(outcome, TaskFailed):
+            raise outcome
+        return outcome
+
+    def discard(self, job: Job) -> None:
+        """Forget a job."""
+        self._pending.pop(job, None)
+        self._outcomes.pop(job, None)
+
+    def forget(self, context: "RunContext") -> None:
+        """Drop a run's jobs that were not begun."""
+        for job in [job for job, owner in self._pending.items() if owner is context]:
+            del self._pending[job]
+
+    def work(self) -> None:
+        """Carry out everything pending."""
+        with one_thread():
+            for training in _grouped(self._pending, TrainJob):
+                self._train(training)
+            for measuring in _grouped(self._pending, EvalJob):
+                self._evaluate(measuring)
+        self._pending.clear()
+
+    def _train(self, jobs: "dict[TrainJob, RunContext]") -> None:
+        trainer = next(iter(jobs.values())).trainer
+
+        def stacked() -> dict[TrainJob, TrainResult]:
+            began = time.perf_counter()
+            assert isinstance(trainer, StackedTrainer)
+            updates = trainer.train([context.task(job) for job, context in jobs.items()])
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            per_step = (time.perf_counter() - began) / sum(job.steps for job in jobs)
+            return {
+                job: TrainResult(update=update, steps=job.steps, seconds=per_step * job.steps)
+                for job, update in zip(jobs, updates, strict=True)
+            }
+
+        self._outcomes |= self._attempt(trainer, stacked) or {
+            job: _outcome(partial(context.train_alone, job)) for job, context in jobs.items()
+        }
+
+    def _evaluate(self, jobs: "dict[EvalJob, RunContext]") -> None:
+        first = next(iter(jobs.values()))
+        trainer, problem = first.trainer, first.problem
+
+        def stacked() -> dict[EvalJob, EvalResult]:
+            began = time.perf_counter()
+            assert isinstance(trainer, StackedTrainer)
+            found = trainer.evaluator.evaluate(
+                [job.state for job in jobs], problem.test, next(iter(jobs)).metrics, problem.loss
+            )
+            seconds = (time.perf_counter() - began) / len(jobs)
+            return {
+                job: EvalResult(metrics=metrics, seconds=seconds)
+                for job, metrics in zip(jobs, found, strict=True)
+            }
+
+        alone = next(iter(jobs)).client_metrics
+        self._outcomes |= (None if alone else self._attempt(trainer, stacked)) or {
+            job: _outcome(partial(context.evaluate_alone, job)) for job, context in jobs.items()
+        }
+
+    def _attempt(
+        self, trainer: StackedTrainer | str, work: Callable[[], dict[Any, Any]]
+    ) -> dict[Any, Any] | None:
+        """What `work` gives; None if it cannot be done in stacks, or something in them raised.
+
+        Then each job is done by itself, which also finds out whose fault an exception was.
+        """
+        while isinstance(trainer, StackedTrainer):
+            try:
+                return work()
+            except torch.OutOfMemoryError:
+                if not trainer.halve():
+                    return None
+            except Exception as error:
+                warnings.warn(
+                    f"a stack of tasks failed ({type(error).__name__}: {error}); "
+                    "its tasks are done one at a time",
+                    stacklevel=2,
+                )
+                return None
+        return None
+
+
+def _grouped(
+    pending: "dict[Job, RunContext]", wanted: type[_JobT]
+) -> "Sequence[dict[_JobT, RunContext]]":
+    """Jobs of one sort that can be in the same stacks."""
+    groups: dict[Any, dict[_JobT, RunContext]] = {}
+    for job, context in pending.items():
+        if isinstance(job, wanted):
+            groups.setdefault((context.kind, _measured(job, context)), {})[job] = context
+    return list(groups.values())
+
+
+def _measured(job: Job, context: RunContext) -> tuple[Any, ...]:
+    """What evaluations of one stack have in common besides."""
+    if isinstance(job, TrainJob):
+        return ()
+    return id(context.problem.test.inputs), job.metrics, job.client_metrics
+
+
+def _outcome(work: Callable[[], TrainResult | EvalResult]) -> _Outcome:
+    try:
+        return work()
+    except TaskFailed as error:
+        return error
+
+
+def _kind(problem: Problem, settings: LocalSettings) -> tuple[Any, ...]:
+    """What tasks of one stack have in common."""
+    model: Any = problem.model
+    if isinstance(model, partial):
+        model = (model.func, repr((model.args, sorted(model.keywords.items()))))
+    stored = {(id(samples.inputs), id(samples.targets)) for samples in problem.clients}
+    return model, settings, problem.loss, problem.transform, problem.augment, frozenset(stored)

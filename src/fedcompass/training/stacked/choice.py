@@ -1,0 +1,98 @@
+"""Which way a problem's tasks can be trained together, and their samples on the device."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedcompass.training.bound import build_module
+from fedcompass.training.local import LocalSettings, LocalTrainer
+from fedcompass.training.problem import Problem, Samples
+from fedcompass.training.stacked.forward import CannotStack
+from fedcompass.training.stacked.tasks import StackedTask
+from fedcompass.training.stacked.trainer import StackedTrainer
+from fedcompass.training.streams import stream_key
+
+__all__ = ["resident", "stacked_trainer"]
+
+_TRIAL_STEPS = 2
+_TOLERANCE = 0.01  # of the norm of a change; a forgotten buffer or a wrong axis gives far more
+
+
+def stacked_trainer(
+    problem: Problem, settings: LocalSettings, device: torch.device, max_stack: int | None
+) -> StackedTrainer | str:
+    """A trainer for stacks of the problem's tasks, or "one at a time (why)"."""
+    if problem.augment is not None:
+        return "one at a time (the problem augments its batches)"
+    if len({(id(samples.inputs), id(samples.targets)) for samples in problem.clients}) > 1:
+        return "one at a time (its clients do not share their stored samples)"
+    try:
+        trainer = StackedTrainer(
+            build_module(problem, 0),
+            settings,
+            problem.loss,
+            transform=problem.transform,
+            device=device,
+            max_stack=max_stack,
+        )
+        if trainer.how != "stacked":
+            _try(trainer, problem)
+    except Exception as reason:  # the user's model can raise anything under vmap
+        return f"one at a time ({' '.join(str(reason).split())[:200]})"
+    return trainer
+
+
+def _try(trainer: StackedTrainer, problem: Problem) -> None:
+    """Train a short round both ways and compare: vmap may miss what a module does on the side.
+
+    Raises:
+        CannotStack: the results differ.
+    """
+    alone = LocalTrainer(problem, trainer.settings, 0, trainer.device)
+    start = alone.initial_state()
+    task = StackedTask(
+        start=start,
+        samples=problem.clients[0],
+        stream=stream_key(0, "batches"),
+        steps=_TRIAL_STEPS,
+        payload="delta",
+    )
+    got, _ = trainer.train([task, task])
+    wanted = alone.train(start, client=0, local_round=0, steps=_TRIAL_STEPS, payload="delta")
+    for one, other in zip(got.tensors().values(), wanted.tensors().values(), strict=True):
+        apart = torch.linalg.vector_norm(one.double() - other.double())
+        if apart > _TOLERANCE * torch.linalg.vector_norm(other.double()):
+            raise CannotStack("vmap gives other results than the model by itself")
+
+
+def resident(
+    problem: Problem, device: torch.device, stored: dict[int, tuple[Tensor, Tensor]]
+) -> Problem:
+    """The problem with its samples on a device; tensors that problems share move once.
+
+    Args:
+        problem: on any device.
+        device: where to.
+        stored: what was moved before, by the original's identity, with the original (so that the
+            identity stays taken); added to.
+    """
+
+    def move(tensor: Tensor) -> Tensor:
+        if id(tensor) not in stored:
+            stored[id(tensor)] = (tensor, tensor.to(device))
+        return stored[id(tensor)][1]
+
+    def placed(samples: Samples) -> Samples:
+        rows = samples.indices
+        return Samples(
+            move(samples.inputs), move(samples.targets), None if rows is None else rows.to(device)
+        )
+
+    tests = problem.client_tests
+    return replace(
+        problem,
+        clients=tuple(placed(samples) for samples in problem.clients),
+        test=placed(problem.test),
+        client_tests=None if tests is None else tuple(placed(samples) for samples in tests),
+    )

@@ -1,0 +1,215 @@
+"""The stacked executor: the serial one's schedule exactly, its models up to rounding."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.errors import TaskFailed
+from fedcompass.experiment import Experiment
+from fedcompass.simulation.executors import EvalJob, SerialExecutor, TrainJob
+from fedcompass.simulation.executors.stacked import StackedExecutor, Workshop, drive_stacked
+from fedcompass.simulation.result import Result
+from fedcompass.simulation.run import Run, simulate
+from fedcompass.simulation.run_folder import RunFolder
+from fedcompass.training import LocalSettings, Problem
+
+torch.set_num_threads(1)
+SETTINGS = LocalSettings(optimizer="sgd", learning_rate=0.05, batch_size=8)
+STRATEGIES = ("fedcompass", "fedavg", "fedasync", "fedbuff", "fedat")
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 5),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+
+
+def random_layer() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(144, 10))
+
+
+def problem_of(model: Callable[[], nn.Module] = cnn, **options: object) -> Problem:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(120) % 10
+    x = torch.randn(120, 1, 12, 12, generator=generator) + y.view(-1, 1, 1, 1) / 5
+    parts = torch.split(torch.randperm(120, generator=generator), [20, 60, 40])
+    return Problem.from_tensors(
+        model,
+        train=(x, y),
+        test=(x, y),
+        parts=parts,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def experiment_of(strategy: str, seed: int = 0) -> Experiment:
+    return Experiment(
+        seed=seed,
+        strategy={"name": strategy},
+        fleet={"clients": 3},
+        local=SETTINGS.model_dump(),
+        horizon=15.0,
+    )
+
+
+def train_job(start: FlatState, key: int, *, client: int = 0, steps: int = 2) -> TrainJob:
+    return TrainJob(
+        key=key,
+        client=client,
+        local_round=0,
+        steps=steps,
+        start=start,
+        payload="delta",
+        needed_at=0.0,
+    )
+
+
+def start_of(problem: Problem) -> FlatState:
+    return SerialExecutor(problem, SETTINGS, seed=0).trainer.initial_state()
+
+
+def assert_same_run(ours: Result, serial: Result, here: Path, there: Path) -> None:
+    assert (here / "journal.jsonl").read_text() == (there / "journal.jsonl").read_text()
+    assert [row["time"] for row in ours.curve] == [row["time"] for row in serial.curve]
+    for one, other in zip(ours.curve, serial.curve, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-3)
+    for name, tensor in serial.model.items():
+        torch.testing.assert_close(ours.model[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+def test_runs_driven_together_have_the_serial_schedule_and_model(tmp_path: Path) -> None:
+    problem, workshop = problem_of(), Workshop(max_stack=8)
+    runs = []
+    for strategy in STRATEGIES:
+        experiment = experiment_of(strategy)
+        folder = RunFolder.create(tmp_path / f"{strategy}-stacked", experiment)
+        executor = StackedExecutor(problem, experiment.local, experiment.seed, workshop=workshop)
+        assert executor.how == "stacked"
+        runs.append(Run(experiment, problem, executor, folder=folder))
+    ended = list(drive_stacked((run.steps() for run in runs), workshop, live=3))
+    assert sorted(ended) == [(number, None) for number in range(len(runs))]
+    for strategy, run in zip(STRATEGIES, runs, strict=True):
+        alone = tmp_path / f"{strategy}-serial"
+        serial = simulate(experiment_of(strategy), problem=problem, folder=alone)
+        assert_same_run(run.result(), serial, tmp_path / f"{strategy}-stacked", alone)
+
+
+def test_one_run_works_with_it_like_with_any_executor(tmp_path: Path) -> None:
+    problem, experiment = problem_of(), experiment_of("fedcompass", seed=3)
+    with StackedExecutor(problem, experiment.local, experiment.seed) as executor:
+        ours = simulate(experiment, problem=problem, executor=executor, folder=tmp_path / "stacked")
+    serial = simulate(experiment, problem=problem, folder=tmp_path / "serial")
+    assert_same_run(ours, serial, tmp_path / "stacked", tmp_path / "serial")
+
+
+def test_evaluations_are_batched_and_equal_those_of_the_serial_executor() -> None:
+    problem = problem_of()
+    start = start_of(problem)
+    with (
+        StackedExecutor(problem, SETTINGS, seed=0) as stacked,
+        SerialExecutor(problem, SETTINGS, seed=0) as serial,
+    ):
+        jobs = [
+            EvalJob(key=0, state=start, metrics=("loss", "accuracy")),
+            EvalJob(key=1, state=start, metrics=("accuracy",), client_metrics=("accuracy",)),
+        ]
+        for job in jobs:
+            stacked.submit(job)
+        for job in jobs:
+            ours, theirs = stacked.result(job), serial.result(job)
+            assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-5)
+            assert ours.by_client == theirs.by_client
+            assert ours.seconds > 0
+
+
+def test_a_model_that_cannot_be_stacked_is_trained_alone_and_it_says_so_once() -> None:
+    problem, workshop = problem_of(random_layer), Workshop()
+    with pytest.warns(UserWarning, match=r"one at a time \(.*random"):
+        executor = StackedExecutor(problem, SETTINGS, 0, workshop=workshop)
+    StackedExecutor(
+        problem, SETTINGS, 1, workshop=workshop
+    )  # says nothing: a warning would fail the test
+    assert executor.how.startswith("one at a time (")
+    job = train_job(start_of(problem), 0)
+    executor.submit(job)
+    with SerialExecutor(problem, SETTINGS, seed=0) as serial:
+        wanted = serial.result(job).update
+        assert torch.equal(executor.result(job).update.trainable, wanted.trainable)
+
+
+def test_a_failing_client_is_named_and_the_others_go_on() -> None:
+    x, y = torch.zeros(8, 1, 12, 12), torch.tensor([0, 0, 0, 0, 99, 99, 99, 99])
+    parts = torch.arange(8).chunk(2)
+    problem = Problem.from_tensors(cnn, train=(x, y), test=(x, y), parts=parts)
+    start = start_of(problem)
+    executor = StackedExecutor(problem, SETTINGS, seed=0)
+    good, bad = train_job(start, 0), train_job(start, 1, client=1)
+    executor.submit(good)
+    executor.submit(bad)
+    with pytest.warns(UserWarning, match="a stack of tasks failed"):
+        assert executor.result(good).steps == 2
+    with pytest.raises(TaskFailed, match="client 1 failed in local round 0"):
+        executor.result(bad)
+
+
+def test_an_error_ends_its_own_simulation_only() -> None:
+    x, y = torch.zeros(6, 1, 12, 12), torch.tensor([0, 1, 2, 99, 99, 99])
+    workshop, runs = Workshop(), []
+    for rows in ([[0], [1], [2]], [[3], [4], [5]]):
+        parts = [torch.tensor(part) for part in rows]
+        problem = Problem.from_tensors(cnn, train=(x, y), test=(x[:2], y[:2]), parts=parts)
+        experiment = experiment_of("fedasync")
+        runs.append(
+            Run(
+                experiment,
+                problem,
+                StackedExecutor(problem, experiment.local, 0, workshop=workshop),
+            )
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the stack that held the failing task
+        ended = dict(drive_stacked([run.steps() for run in runs], workshop))
+    assert ended[0] is None
+    assert isinstance(ended[1], TaskFailed)
+    assert "failed in local round 0" in str(ended[1])
+
+
+def test_discarded_and_closed_jobs_are_not_trained() -> None:
+    problem, workshop = problem_of(), Workshop()
+    start = start_of(problem)
+    one, other = (StackedExecutor(problem, SETTINGS, seed, workshop=workshop) for seed in (0, 1))
+    kept, dropped, closed = (train_job(start, key) for key in range(3))
+    one.submit(kept)
+    one.submit(dropped)
+    other.submit(closed)
+    one.discard(dropped)
+    other.close()
+    one.result(kept)
+    one.release(kept)
+    for job in (kept, dropped, closed):
+        with pytest.raises(ValueError, match="was not submitted"):
+            one.result(job)
+
+
+def test_runs_of_another_kind_do_not_share_a_stack() -> None:
+    problem, workshop = problem_of(), Workshop()
+    faster = LocalSettings(optimizer="sgd", learning_rate=0.5, batch_size=8)
+    executors = [
+        StackedExecutor(problem, settings, 0, workshop=workshop) for settings in (SETTINGS, faster)
+    ]
+    start = start_of(problem)
+    jobs = [train_job(start, key) for key in range(2)]
+    for executor, job in zip(executors, jobs, strict=True):
+        executor.submit(job)
+    slow, fast = (e.result(job).update for e, job in zip(executors, jobs, strict=True))
+    assert fast.trainable.norm() > 3 * slow.trainable.norm()
