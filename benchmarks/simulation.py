@@ -16,7 +16,8 @@ from benchmarks.training import mnist_cnn, pixels_to_floats
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import Executor, ProcessesExecutor, SerialExecutor
 from fedcompass.simulation.executors.zygote import ALLOCATOR
-from fedcompass.simulation.run import Run, nothing_to_train, simulate
+from fedcompass.simulation.problems import nothing_to_train
+from fedcompass.simulation.run import Run, simulate
 from fedcompass.training.problem import Problem
 
 STRATEGIES = ("fedavg", "fedasync", "fedbuff", "fedcompass")

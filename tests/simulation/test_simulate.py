@@ -20,8 +20,9 @@ import fedcompass
 from fedcompass.errors import DataError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import ProcessesExecutor
+from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.result import Result
-from fedcompass.simulation.run import Run, build_problem, simulate
+from fedcompass.simulation.run import Run, simulate
 from fedcompass.simulation.run_folder import RunFolder
 
 KEYS = count()

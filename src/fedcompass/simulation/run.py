@@ -3,20 +3,16 @@
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedcompass import models
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.checkpoint import Checkpoint
 from fedcompass.coordinator import Coordinator
-from fedcompass.data.catalogue import load
-from fedcompass.data.partition import partition
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.journal import FileJournal, Journal
@@ -26,59 +22,23 @@ from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, Se
 from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.fleet import Fleet
+from fedcompass.simulation.problems import build_problem, nothing_to_train
 from fedcompass.simulation.result import Result, sorted_clients, summarize
 from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.simulation.saving import Saver, Tee, restore
 from fedcompass.simulation.statistics import ClientTally, Statistics
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
-from fedcompass.training.problem import Problem, Samples
+from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["ExecutorName", "Run", "build_problem", "nothing_to_train", "simulate"]
+__all__ = ["ExecutorName", "Run", "simulate"]
 
 ExecutorName: TypeAlias = Literal["serial", "processes", "stacked", "none"]
 """Who trains; never changes a result."""
 
 CHECKPOINT_EVERY: Seconds = 20.0
 """Wall-clock seconds between two checkpoints."""
-
-
-def build_problem(experiment: Experiment) -> Problem:
-    """Load the data, split it among the clients, and name the model.
-
-    Raises:
-        DataError: the dataset is missing or damaged.
-        SettingsError: the partition or the model cannot be had.
-    """
-    dataset = load(experiment.data.name, experiment.data.root)
-    parts = partition(
-        dataset.train_targets,
-        dataset.classes,
-        experiment.fleet.clients,
-        experiment.partition,
-        experiment.seed,
-        dataset.train_centers,
-    )
-    return Problem(
-        model=partial(
-            models.build,
-            experiment.model,
-            input_shape=dataset.input_shape,
-            classes=dataset.classes,
-        ),
-        clients=tuple(Samples(dataset.train_inputs, dataset.train_targets, p) for p in parts),
-        test=Samples(dataset.test_inputs, dataset.test_targets),
-        metrics=experiment.evaluation.metrics,
-        transform=dataset.normalize,
-    )
-
-
-def nothing_to_train(clients: int) -> Problem:
-    """One weight and one sample each: for looking at schedules without any training."""
-    row = torch.zeros(1, 1)
-    samples = Samples(row, torch.zeros(1, dtype=torch.int64))
-    return Problem(model=partial(nn.Linear, 1, 1, False), clients=[samples] * clients, test=samples)
 
 
 def simulate(

@@ -1,0 +1,60 @@
+"""What an experiment trains: its data, split among its clients, and its model."""
+
+from functools import lru_cache, partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedcompass import models
+from fedcompass.data.catalogue import load
+from fedcompass.data.dataset import Dataset, Normalize
+from fedcompass.data.partition import partition
+from fedcompass.experiment import Experiment
+from fedcompass.training.problem import Problem, Samples
+
+__all__ = ["build_problem", "nothing_to_train"]
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, root: Path | None) -> tuple[Dataset, Normalize]:
+    """A dataset, loaded once for all runs of a process: runs on the same tensors can be stacked."""
+    dataset = load(name, root)
+    return dataset, dataset.normalize
+
+
+def build_problem(experiment: Experiment) -> Problem:
+    """Load the data, split it among the clients, and name the model.
+
+    Raises:
+        DataError: the dataset is missing or damaged.
+        SettingsError: the partition or the model cannot be had.
+    """
+    dataset, normalize = _loaded(experiment.data.name, experiment.data.root)
+    parts = partition(
+        dataset.train_targets,
+        dataset.classes,
+        experiment.fleet.clients,
+        experiment.partition,
+        experiment.seed,
+        dataset.train_centers,
+    )
+    return Problem(
+        model=partial(
+            models.build,
+            experiment.model,
+            input_shape=dataset.input_shape,
+            classes=dataset.classes,
+        ),
+        clients=tuple(Samples(dataset.train_inputs, dataset.train_targets, p) for p in parts),
+        test=Samples(dataset.test_inputs, dataset.test_targets),
+        metrics=experiment.evaluation.metrics,
+        transform=normalize,
+    )
+
+
+def nothing_to_train(clients: int) -> Problem:
+    """One weight and one sample each: for looking at schedules without any training."""
+    row = torch.zeros(1, 1)
+    samples = Samples(row, torch.zeros(1, dtype=torch.int64))
+    return Problem(model=partial(nn.Linear, 1, 1, False), clients=[samples] * clients, test=samples)
