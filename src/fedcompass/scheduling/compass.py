@@ -1,6 +1,7 @@
 """Compass, the paper's computing-power-aware scheduler (Algorithms 1 to 3)."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -15,6 +16,8 @@ __all__ = ["Compass", "CompassSettings"]
 
 _FIRST_ANSWER: BufferId = -1
 """Holds a client's first answer between its fold and the commit right after it."""
+
+_seconds_per_step = attrgetter("pace.seconds_per_step")  # of a member that has answered
 
 
 class CompassSettings(SchedulerSettings):
@@ -144,8 +147,3 @@ class Compass:
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
         """Take over what `to_json` wrote."""
         self._groups.restore(state, roster.members)
-
-
-def _seconds_per_step(member: Member) -> Seconds:
-    assert member.pace is not None  # it has answered
-    return member.pace.seconds_per_step

@@ -107,14 +107,17 @@ class Roster:
 
         Its share is that of the clients present now, or of a total fixed before (`out_of`).
         """
-        own = member.samples if self.weights == "samples" else 1
+        if self.weights == "samples":
+            share = member.samples / (out_of or self.active_samples)
+        else:
+            share = 1 / (out_of or self.active_count)
         fold = Fold(
             at=at,
             client=member.client,
             task=task.task,
             buffer=buffer,
             staleness=self.version - task.version,
-            share=own / (out_of or self.total()),
+            share=share,
             steps=steps,
             direct=direct,
         )

@@ -52,27 +52,29 @@ class Scheduler:
         self._check(event)
         if event.at > self.now:
             self.now = event.at
-        commands: list[Command] = []
         if self.policy.next_deadline < event.at - INSTANT:
-            commands += self.policy.pass_deadlines(self.roster, event.at - INSTANT)
+            overdue = self.policy.pass_deadlines(self.roster, event.at - INSTANT)
+            return overdue + self._react(event)
+        return self._react(event)
+
+    def _react(self, event: Event) -> list[Command]:
         match event:
             case UpdateArrived():
-                commands += self._on_update(event)
+                return self._on_update(event)
             case ClientJoined():
-                commands += self._on_joined(event)
+                return self._on_joined(event)
             case UpdateRefused():
-                commands += self._on_refused(event)
+                return self._on_refused(event)
             case TaskLost():
-                commands += self._lose_task(self.roster.members[event.client], event.at)
+                return self._lose_task(self.roster.members[event.client], event.at)
             case ClientLost():
-                commands += self._on_lost(event.client, event.at)
+                return self._on_lost(event.client, event.at)
             case DeadlinePassed():
-                commands += self._on_deadline(event)
+                return self._on_deadline(event)
             case QuarantineLifted():
-                commands += self._on_lifted(event)
+                return self._on_lifted(event)
             case _:
                 assert_never(event)
-        return commands
 
     @property
     def version(self) -> ModelVersion:
