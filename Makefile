@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check bench clean
+.PHONY: run test bench clean
 
 run: $(VENV)/.installed-run
 	$(BIN)/fedcompass compare
@@ -19,7 +19,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-run: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[plot]'
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/bin/python

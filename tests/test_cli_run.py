@@ -18,6 +18,7 @@ from fedcompass.errors import FedcompassError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.journal import replay
 from fedcompass.simulation.run import simulate
+from fedcompass.simulation.run_folder import RunFolder
 
 QUICK = ["--horizon", "3", "--executor", "serial"]
 
@@ -155,3 +156,54 @@ def test_a_run_that_cannot_begin_leaves_no_folder() -> None:
 def test_worker_processes_train_on_the_cpu_only() -> None:
     with pytest.raises(SettingsError, match="goes with serial or stacked only"):
         simulate(Experiment(horizon=1.0), executor="processes", device="cuda")
+
+
+def test_a_name_leads_nowhere_but_to_runs() -> None:
+    for name in ("..", "a/b", "/tmp/x", "."):
+        with pytest.raises(SettingsError, match="allowed: a plain name, without folders"):
+            fedcompass("run", "--no-train", "--name", name, "--overwrite")
+
+
+def test_overwriting_removes_nothing_that_no_run_wrote() -> None:
+    fedcompass("run", "--no-train", "--horizon", "2", "--name", "mine")
+    notes = Path("runs/mine/notes.md")
+    notes.write_text("precious")
+    with pytest.raises(RunFolderError, match=r"also holds notes\.md, which no run wrote"):
+        fedcompass("run", "--no-train", "--horizon", "2", "--name", "mine", "--overwrite")
+    assert notes.read_text() == "precious"
+    assert Path("runs/mine/summary.json").exists()
+
+
+def test_a_run_in_progress_is_not_overwritten() -> None:
+    folder = RunFolder.create(Path("runs/live"), Experiment())
+    with folder.locked(), pytest.raises(RunFolderError, match="another process is running"):
+        fedcompass("run", "--no-train", "--name", "live", "--overwrite")
+
+
+def test_only_what_was_begun_is_resumed() -> None:
+    Path("experiment.toml").write_text("seed = 1")
+    with pytest.raises(RunFolderError, match="has no journal: nothing was begun"):
+        fedcompass("run", "--resume", ".")
+
+
+def test_compare_refuses_what_it_sets_itself_and_an_existing_folder() -> None:
+    with pytest.raises(SettingsError, match=r"compare sets seed and strategy\.name itself"):
+        fedcompass("compare", "--set", "seed=7")
+    with pytest.raises(SettingsError, match="allowed: each name once"):
+        fedcompass("compare", "--strategies", "fedavg,fedavg")
+    Path("runs/two").mkdir(parents=True)
+    with pytest.raises(RunFolderError, match="runs/two exists already"):
+        fedcompass("compare", "--name", "two")
+
+
+def test_compare_takes_a_files_strategy_settings_where_they_fit() -> None:
+    Path("e.toml").write_text('horizon = 2.0\n[strategy]\nname = "fedcompass"\nmin_steps = 4\n')
+    arguments = ("--strategies", "fedavg,fedcompass", "--seeds", "1", "--workers", "1")
+    fedcompass("compare", "e.toml", *arguments, "--name", "c")
+    assert "min_steps = 4" in Path("runs/c/fedcompass-seed0/experiment.toml").read_text()
+    assert "min_steps" not in Path("runs/c/fedavg-seed0/experiment.toml").read_text()
+
+
+def test_a_target_in_percent_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"target is 80; allowed: at most 1 .* .80% is 0.8."):
+        fedcompass("run", "--target", "80")

@@ -118,6 +118,12 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _strategy_is_right(self) -> "Experiment":
         self.chosen_strategy()
+        shares = ("accuracy", "balanced_accuracy", "dice")
+        if self.target is not None and self.evaluation.target_metric in shares and self.target > 1:
+            raise ValueError(
+                f"target is {self.target:g}; allowed: at most 1 for "
+                f"{self.evaluation.target_metric} (80% is 0.8)"
+            )
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target is true, but there is no target; set target")
         return self

@@ -35,6 +35,6 @@ def fact(cls: type[_T]) -> type[_T]:
     """Make a value class: keyword-only, slotted, compared by value, never changed after it is made.
 
     The type checker enforces that nothing assigns to a field. At run time the class is not frozen,
-    because a frozen `__init__` costs 2.4 times as much and a scheduler makes several per event.
+    because a frozen `__init__` is slower and a scheduler makes several of these per event.
     """
     return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)

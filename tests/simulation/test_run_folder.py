@@ -163,6 +163,7 @@ def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_another_process_is_running_is_left_alone(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", Experiment())
+    folder.journal.touch()
     with (
         folder.locked(),
         pytest.raises(RunFolderError, match="another process is running"),

@@ -36,6 +36,7 @@ __all__ = [
     "TierRatio",
     "KEYS",
     "experiment_from",
+    "named",
     "nested",
     "next_free",
     "parse_assignment",
@@ -105,9 +106,14 @@ KEYS = {
 
 
 def experiment_from(
-    file: Path | None, assignments: list[str] | None, options: dict[str, Any]
+    file: Path | None,
+    assignments: list[str] | None,
+    options: dict[str, Any],
+    strategy_keys: list[str] | None = None,
 ) -> "Experiment":
     """An experiment from a file, then the options, then --set; the later ones win.
+
+    With `strategy_keys`, the file's other strategy settings are left out: they are another's.
 
     Raises:
         SettingsError: one line about the first thing that is wrong.
@@ -116,6 +122,9 @@ def experiment_from(
     from fedcompass.settings import merged
 
     layers = [read_toml(file) if file else {}]
+    if strategy_keys is not None and isinstance(layers[0].get("strategy"), dict):
+        own = {k: v for k, v in layers[0]["strategy"].items() if k in strategy_keys}
+        layers[0]["strategy"] = own
     layers += [nested(KEYS[name], v) for name, v in options.items() if v is not None]
     layers += [parse_assignment(text) for text in assignments or ()]
     return Experiment(**merged(*layers))
@@ -139,6 +148,17 @@ def nested(key: str, value: Any) -> dict[str, Any]:
         value = {part: value}
     result: dict[str, Any] = value
     return result
+
+
+def named(name: str) -> Path:
+    """The folder of that name under runs/.
+
+    Raises:
+        SettingsError: the name is a path that leads elsewhere.
+    """
+    if name in (".", "..") or Path(name).name != name:
+        raise SettingsError(f"--name is {name!r}; allowed: a plain name, without folders")
+    return Path("runs") / name
 
 
 def next_free(folder: Path, name: str) -> Path:

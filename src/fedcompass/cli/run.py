@@ -55,6 +55,7 @@ def run(
 ) -> None:
     """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST."""
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
+    from fedcompass.simulation.problems import build_problem
     from fedcompass.simulation.run_folder import RunFolder
 
     if resume is not None:
@@ -63,7 +64,9 @@ def run(
         folder = RunFolder.resume(resume)
     else:
         experiment = experiment_from(file, assignments, given)
-        path = Path("runs") / name if name else next_free(Path("runs"), _usual_name(experiment))
+        path = opt.named(name) if name else next_free(Path("runs"), _usual_name(experiment))
+        if not no_train:
+            build_problem(experiment)  # what is missing is said before a folder is touched
         folder = RunFolder.create(path, experiment, overwrite=overwrite)
     result = _watched(folder, _chosen(executor, device, no_train), workers, device)
     print(_report(result, trained=not no_train))

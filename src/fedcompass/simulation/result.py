@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -87,11 +88,19 @@ class Result:
         return path
 
     def write(self, path: Path) -> None:
-        """Write clients, models and, last, the summary into a folder that exists."""
-        write_whole(path / "clients.json", json_text(self.clients, indent=2) + "\n")
-        save_file(self.model, path / "final.safetensors")
-        save_file(self.best_model, path / "best.safetensors")
-        write_whole(path / "summary.json", json_text(self.summary, indent=2) + "\n")
+        """Write clients, models and, last, the summary into a folder that exists.
+
+        Raises:
+            RunFolderError: the disk is full or the folder cannot be written to.
+        """
+        try:
+            write_whole(path / "clients.json", json_text(self.clients, indent=2) + "\n")
+            for name, model in (("final", self.model), ("best", self.best_model)):
+                save_file(model, path / f"{name}.safetensors")
+                (path / f"{name}.safetensors").chmod(0o644)  # safetensors makes it private
+            write_whole(path / "summary.json", json_text(self.summary, indent=2) + "\n")
+        except (OSError, SafetensorError) as error:
+            raise RunFolderError(f"{path} cannot be written to: {error}; free some space") from None
 
 
 def make_folder(path: Path) -> None:

@@ -251,6 +251,13 @@ class Run:
             self._journal.close()
 
 
+def _remove_journal(folder: RunFolder) -> None:
+    try:
+        folder.journal.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{folder.path} cannot be written to: {error.strerror}") from None
+
+
 def _open_journal(
     folder: RunFolder | None, saved: Checkpoint | None, strategy: Strategy
 ) -> FileJournal | None:
@@ -259,8 +266,13 @@ def _open_journal(
     folder.check_unfinished()
     header = {"strategy": strategy.to_json(), "seed": folder.experiment.seed}
     if saved is None:
-        folder.journal.unlink(missing_ok=True)  # of a run stopped before its first checkpoint
+        _remove_journal(folder)  # of a run stopped before its first checkpoint
         return FileJournal(folder.journal, header, durable=True)
+    if saved.facts.get("experiment") != folder.experiment.key():
+        raise RunFolderError(
+            f"{folder.path}'s experiment.toml was changed after the run began; put it back to "
+            "resume, or start a new run with it"
+        )
     resume_at = saved.facts.get("journal_bytes")
     if not isinstance(resume_at, int):
         raise CheckpointError(f"{folder.path} has a checkpoint of something else; start anew")

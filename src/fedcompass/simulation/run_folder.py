@@ -48,8 +48,7 @@ class RunFolder:
                     f"{path} exists already. Choose another name, resume it, or overwrite it "
                     "(--name, --resume, --overwrite)"
                 )
-            _check_is_run(path)
-            shutil.rmtree(path)
+            _remove_run(path)
         make_folder(path)
         folder = cls(path, experiment)
         write_whole(path / "experiment.toml", tomli_w.dumps(experiment.to_record()))
@@ -64,6 +63,8 @@ class RunFolder:
         """
         _check_is_run(path)
         folder = cls(path, Experiment.from_toml(path / "experiment.toml"))
+        if not folder.journal.is_file():
+            raise RunFolderError(f"{path} has no journal: nothing was begun there to resume")
         folder.check_unfinished()
         return folder
 
@@ -124,6 +125,41 @@ class RunFolder:
         self.write_metrics(result.curve)
         result.write(self.path)
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+
+
+_FILES = {
+    "experiment.toml",
+    "journal.jsonl",
+    "metrics.jsonl",
+    "clients.json",
+    "summary.json",
+    "checkpoint.safetensors",
+    "final.safetensors",
+    "best.safetensors",
+}
+"""What a run writes: all that may be there when a folder is overwritten."""
+
+
+def _remove_run(path: Path) -> None:
+    """Remove a run's folder if it holds a run, nothing else, and nobody is running it.
+
+    Raises:
+        RunFolderError: otherwise; nothing was removed.
+    """
+    _check_is_run(path)
+    foreign = sorted(entry.name for entry in path.iterdir() if not _is_of_a_run(entry.name))
+    if foreign or path.is_symlink():
+        raise RunFolderError(
+            f"{path} is not overwritten: it also holds {', '.join(foreign[:3]) or 'a link'}, "
+            "which no run wrote; choose another name"
+        )
+    with RunFolder(path, Experiment()).locked():
+        shutil.rmtree(path)
+
+
+def _is_of_a_run(name: str) -> bool:
+    """Whether a file's name is one of a run's, or that of one half written (`.NAME.…`)."""
+    return name in _FILES or any(name.startswith(f".{known}.") for known in _FILES)
 
 
 def _check_is_run(path: Path) -> None:

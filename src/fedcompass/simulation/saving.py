@@ -86,6 +86,7 @@ class Saver:
             tensors,
             {
                 **facts,
+                "experiment": self._folder.experiment.key(),
                 "simulation": simulation.to_json(),
                 "evaluations": evaluations.to_json(),
                 "rows": evaluations.rows,
