@@ -20,7 +20,7 @@ from fedcompass.simulation.problems import nothing_to_train
 from fedcompass.simulation.run import Run, simulate
 from fedcompass.training.problem import Problem
 
-UPDATES = {"fedavg": 2, "fedasync": 30, "fedbuff": 10, "fedcompass": 16}
+UPDATES = {"fedavg": 4, "fedasync": 90, "fedbuff": 30, "fedcompass": 30}
 """Runs end with a merge, so that no strategy's tasks in flight weigh more than another's."""
 
 
