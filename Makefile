@@ -24,6 +24,7 @@ $(VENV)/.installed-run: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[dev]'
+	scripts/install-system-packages
 	touch $@ $(VENV)/.installed-run
 
 clean:
