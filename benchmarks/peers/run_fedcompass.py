@@ -33,7 +33,7 @@ def main() -> None:
         began = time.perf_counter()
         result = simulate(experiment, problem=problem)
         seconds = time.perf_counter() - began
-        assert result.summary["updates"] == updates
+        assert result.summary["global_updates"] == updates
         return seconds, ROUNDS * CLIENTS * STEPS  # a task is trained when its answer is needed
 
     measure(run)

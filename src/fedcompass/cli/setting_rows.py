@@ -2,10 +2,21 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
-from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from pydantic import BaseModel
 
@@ -14,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SettingRow", "setting_rows"]
 
-_KINDS = {int: "whole number", float: "number", bool: "true|false", str: "text"}
+_KINDS = {int: "whole number", float: "number", bool: "true|false", str: "text", Path: "path"}
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
@@ -49,14 +60,17 @@ def _text(value: Any) -> str:
             return "unset"
         case bool():
             return str(value).lower()
+        case tuple():
+            return f"[{', '.join(map(str, value))}]"
         case _:
             return str(value)
 
 
 def _allowed(field: "FieldInfo") -> str:
-    options = get_args(field.annotation) or (field.annotation,)
+    options = _options(field.annotation)
     choices = [option for option in options if isinstance(option, str)]
     kinds = [_KINDS[kind] for kind in options if kind in _KINDS]
+    kinds += ["list" for option in options if get_origin(option) is tuple]
     bounds = [
         f"{sign} {getattr(mark, name):g}"
         for name, sign in _SIGNS.items()
@@ -67,14 +81,32 @@ def _allowed(field: "FieldInfo") -> str:
     return f"{text}, or unset" if NoneType in options else text
 
 
+def _options(annotation: Any) -> list[Any]:
+    """The types and choices an annotation is made of, whatever it is wrapped in."""
+    if get_origin(annotation) is Annotated:
+        return _options(get_args(annotation)[0])
+    if get_origin(annotation) in (UnionType, Union, Literal):
+        return [option for part in get_args(annotation) for option in _options(part)]
+    return [annotation]
+
+
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
-    """What each field is for: its description, else the text below it in the source."""
+    """What each field is for: its description, the text below it, or its class's docstring."""
     texts: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         if issubclass(kind, BaseModel) and kind is not BaseModel:
+            texts |= _texts_in_docstring(kind)
             texts |= _texts_below_fields(kind)
     texts |= {n: f.description for n, f in model.model_fields.items() if f.description}
     return {name: " ".join(text.split()).removesuffix(".") for name, text in texts.items()}
+
+
+def _texts_in_docstring(kind: type[BaseModel]) -> dict[str, str]:
+    """Entries such as `jitter: each local round takes …`, the following lines indented."""
+    entries = re.findall(
+        r"^(\w+(?:, \w+)*): (.+(?:\n[ \t]+\S.*)*)", inspect.getdoc(kind) or "", re.MULTILINE
+    )
+    return {name: text for names, text in entries for name in names.split(", ")}
 
 
 def _texts_below_fields(kind: type) -> dict[str, str]:

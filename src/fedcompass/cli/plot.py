@@ -1,0 +1,115 @@
+"""`fedcompass plot`: a figure for a paper, drawn from the folders of runs."""
+
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcompass.cli.picture_file import picture_file
+from fedcompass.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedcompass.figures import RunRecord
+
+__all__ = ["plot"]
+
+_SETTINGS = ("partition", "fleet")
+_KINDS = ("timeline", "accuracy", "staleness", *_SETTINGS)
+_NARROWEST, _WIDEST = 1.5, 40.0  # inches
+
+
+def plot(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Runs' folders, or folders of such folders as `compare` writes them.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The figure's .pdf, .png or .svg file.")
+    ],
+    what: Annotated[str, typer.Option(help=f"{', '.join(_KINDS)}.")] = "timeline",
+    metric: Annotated[
+        str | None,
+        typer.Option(help="accuracy: another metric, such as loss; left out: the target's."),
+    ] = None,
+    start: Annotated[float, typer.Option("--from", help="Show the run from this time on.")] = 0.0,
+    end: Annotated[
+        float | None, typer.Option("--until", help="Show it up to this time; left out: all.")
+    ] = None,
+    width: Annotated[
+        float | None,
+        typer.Option(help="Inches: 3.5, a column, unless given; of a timeline 7, a page."),
+    ] = None,
+) -> None:
+    """Draw runs for a paper: who trained when, how accuracy rose, how stale updates were.
+
+    Runs that differ only in their seed become one curve: their mean, with a band of one standard
+    deviation. Text stays text in .pdf and .svg files, and colours differ for all eyes.
+    """
+    _check(what, metric, start, end, width)
+    from fedcompass.figures import read_runs
+    from fedcompass.figures.style import check_picture
+
+    check_picture(output)
+    records = read_runs(runs)
+    with picture_file(output):
+        if what in _SETTINGS:
+            _draw_setting(what, records, output)
+        else:
+            _draw_course(what, records, output, metric, (start, end), width)
+
+
+def _check(
+    what: str, metric: str | None, start: float, end: float | None, width: float | None
+) -> None:
+    if what not in _KINDS:
+        raise SettingsError(f"--what is {what!r}; allowed: {', '.join(_KINDS)}")
+    if metric is not None and what != "accuracy":
+        raise SettingsError(f"--metric goes with --what accuracy, not with {what}; leave it out")
+    if what in _SETTINGS and (start or end is not None or width is not None):
+        raise SettingsError(f"--from, --until and --width do not go with {what}; leave them out")
+    if not 0 <= start < (inf if end is None else end):
+        raise SettingsError(
+            f"--from is {start:g} and --until {end}; allowed: a part of the run, from 0 on"
+        )
+    if width is not None and not _NARROWEST <= width <= _WIDEST:
+        raise SettingsError(f"--width is {width:g}; allowed: {_NARROWEST:g} to {_WIDEST:g} inches")
+
+
+def _draw_setting(what: str, records: "Sequence[RunRecord]", path: Path) -> None:
+    """What a run was set up with."""
+    from fedcompass.figures import draw_fleets_of, draw_partition_of
+
+    if what == "fleet":
+        draw_fleets_of(records, path)
+        return
+    if len(records) != 1:
+        raise SettingsError(f"--what partition draws one run, not {len(records)}; give one")
+    draw_partition_of(records[0], path)
+
+
+def _draw_course(
+    what: str,
+    records: "Sequence[RunRecord]",
+    path: Path,
+    metric: str | None,
+    part: tuple[float, float | None],
+    width: float | None,
+) -> None:
+    """What happened in runs, or in a part of their time."""
+    from fedcompass.figures import COLUMN, PAGE, draw_accuracy, draw_staleness, draw_timeline
+
+    start, end = part
+    if what == "timeline":
+        draw_timeline(records, path, width=width or PAGE, start=start, end=end)
+    elif what == "accuracy":
+        size = width or COLUMN
+        draw_accuracy(records, path, metric=metric, width=size, start=start, end=end)
+    else:
+        draw_staleness(records, path, width=width or COLUMN, start=start, end=end)

@@ -1,0 +1,218 @@
+// Puts the page together, keeps it up to date, and says in two sentences what it shows.
+
+const PANELS = [
+  strategiesPanel, timelinePanel, curvesPanel, stalenessPanel, idlePanel, stepsPanel,
+  contributionPanel, pacePanel, clientAccuracyPanel, settingsPanel,
+];
+
+const state = {
+  runs: [],
+  groups: [],
+  seed: 0,
+  group: null, // whose clients are shown; FedCompass's unless chosen
+  metric: null,
+  axis: "time",
+  view: new TimeView(),
+  theme: 0,
+  live: false,
+  get detail() {
+    return this.groups[Math.min(this.group ?? 0, this.groups.length - 1)].run(this.seed);
+  },
+};
+
+function title() {
+  const { settings, kind, name } = state.runs[0].facts;
+  const what = state.groups.length > 1 ? counted(state.groups.length, "strategy", "strategies") : state.groups[0].label;
+  const where = settings?.data?.name ?? (kind === "schedule" ? "the schedule alone" : name);
+  return `${what} on ${where}`.replace(" on the", ": the");
+}
+
+/** Two sentences for someone who has never seen such a page. */
+function summary() {
+  const run = state.detail;
+  if (!run.lanes.length) return ["Waiting for the first clients to join.", ""];
+  const scale = new TimeScale(run.unit, run.end);
+  const ratio = run.speedRatio();
+  const unequal = ratio > 1.2 ? `; the slowest needs ${short(ratio)} times as long for a step as the fastest` : "";
+  const who = counted(run.lanes.length, "client");
+  const time = run.facts.kind === "deployment" ? "" : " of simulated time";
+  const together = state.groups.length > 1 ? `under ${state.groups.length} strategies, one after another,` : `with ${state.groups[0].label}`;
+  const doing = run.facts.kind === "schedule" ? "are scheduled" : "train one model together, without sharing their data,";
+  const first = `${who} ${doing} ${together} for ${scale.text(run.end)}${time}${unequal}.`;
+  return [first, state.groups.length > 1 ? ranking() : outcome(run, scale)];
+}
+
+function outcome(run, scale) {
+  const [idle, stale] = [percent(run.idleShare()), short(run.meanStaleness())];
+  const waited = `clients spent ${idle} of their time waiting for others`;
+  const best = run.top(run.metric);
+  if (!best) return `Nothing was measured; ${waited}, and an update was ${stale} versions behind on average when it arrived.`;
+  const group = state.groups[0];
+  const found = group.timeToTarget();
+  const name = run.metric.replaceAll("_", " ");
+  const goal = found && metricText(run.metric, run.target);
+  const reached = !found ? "" : found.reached
+    ? `reached the target of ${goal} ${name} after ${scale.text(found.time)} and `
+    : `did not reach the target of ${goal} ${name}; it `;
+  return `The model ${reached}got to ${metricText(run.metric, best[run.metric])} at best, while ${waited}.`;
+}
+
+function ranking() {
+  const scale = new TimeScale(state.runs[0].unit, largest(state.runs.map((run) => run.end)));
+  const found = state.groups.map((group) => ({ label: group.label, ...(group.timeToTarget() ?? {}) }));
+  const reached = found.filter((one) => one.reached).sort((a, b) => a.rank - b.rank);
+  if (!found.some((one) => one.runs)) return "Nothing was measured: the timelines show who trains and who waits.";
+  const goal = metricText(state.runs[0].metric, state.runs[0].target);
+  if (!reached.length) return `None reached the target of ${goal}.`;
+  const seeds = (one) => (one.runs > 1 && one.reached < one.runs ? ` (${one.reached} of ${one.runs} seeds)` : "");
+  const [first, ...others] = reached.map((one) => `${one.label} after ${scale.text(one.time)}${seeds(one)}`);
+  const missed = found.filter((one) => !one.reached).map((one) => one.label);
+  const then = others.length ? `, then ${others.join(", ")}` : "";
+  return `The target of ${goal} was reached first by ${first}${then}${missed.length ? `; not by ${missed.join(", ")}` : ""}.`;
+}
+
+function notices() {
+  const words = [];
+  const cut = state.runs.filter((run) => run.facts.left_out);
+  if (cut.length) words.push(`The journal is too long for one page: the timeline and the sums show the time up to ${short(largest(cut.map((run) => run.now)))}; curves are whole.`);
+  const damaged = state.runs.reduce((sum, run) => sum + run.damaged, 0);
+  if (damaged) words.push(`${counted(damaged, "line")} of the record could not be read.`);
+  byId("notice").textContent = words.join(" ");
+  byId("notice").hidden = !words.length;
+}
+
+function choices() {
+  const items = [];
+  if (state.groups.length > 1) {
+    items.push(chooser("Per-client panels:", state.groups.map((g) => g.label), state.group ?? 0, (value) => {
+      state.group = value;
+      refresh();
+    }));
+  }
+  const seeds = state.groups.reduce((most, g) => (g.runs.length > most.length ? g.runs : most), []);
+  if (seeds.length > 1) {
+    items.push(chooser("Timelines and per-client panels of seed", seeds.map((run) => String(run.seed)), state.seed, (value) => {
+      state.seed = value;
+      refresh();
+    }));
+  }
+  byId("choices").replaceChildren(...items);
+}
+
+function usualGroup() {
+  const known = state.runs.every((run) => run.header.strategy);
+  const found = state.groups.findIndex((group) => group.label.startsWith("fedcompass"));
+  return known ? Math.max(0, found) : null;
+}
+
+let panels = [];
+let refreshing = null; // the refresh that is going on
+let stale = false; // whether another has to follow it
+let planned = false; // whether one is to come
+
+/** Bring everything up to date, one panel at a time, so that no single step takes long. */
+async function refresh() {
+  stale = true;
+  refreshing ??= (async () => {
+    while (stale) {
+      stale = false;
+      state.groups = grouped(state.runs);
+      state.group ??= usualGroup();
+      document.title = `${title()} – fedcompass`;
+      byId("title").textContent = title();
+      byId("summary").textContent = summary().join(" ");
+      notices();
+      choices();
+      for (const panel of panels) {
+        panel.element.hidden = panel.id === "strategies" && state.groups.length < 2;
+        if (!panel.element.hidden) panel.refresh(state);
+        await pause();
+      }
+    }
+    refreshing = null;
+  })();
+  return refreshing;
+}
+
+function showStatus(words) {
+  const box = byId("status");
+  box.textContent = words;
+  box.className = `status ${words === "live" ? "live" : ""}`;
+}
+
+function repaint() {
+  theme.read();
+  state.theme += 1;
+  refresh();
+}
+
+function listen() {
+  byId("theme").addEventListener("click", () => {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    repaint();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  let width = innerWidth;
+  let waiting = 0;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return; // a phone's bars come and go
+    width = innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      state.view.layout();
+      refresh();
+    }, 120);
+  });
+  addEventListener("keydown", (event) => event.key === "Escape" && tip.hide());
+}
+
+/** Redraw at most about once a second while news keep coming. */
+function unhurried(act) {
+  let due = 0;
+  return () => {
+    if (planned) return;
+    planned = true;
+    const wait = Math.max(0, due - performance.now());
+    setTimeout(async () => {
+      planned = false;
+      await act();
+      due = performance.now() + 900;
+    }, wait);
+  };
+}
+
+async function main() {
+  const facts = JSON.parse(byId("facts").textContent);
+  theme.read();
+  state.runs = facts.runs.map((one) => new RunModel(one));
+  document.body.append(svg("svg", { width: 0, height: 0, "aria-hidden": "true" }, legendHatch()));
+  panels = PANELS.map((panel) => new Panel(panel));
+  byId("main").append(...panels.map((panel) => panel.element));
+  listen();
+  state.live = facts.live;
+  if (facts.live) {
+    new LiveFeed(state.runs, { changed: unhurried(refresh), status: showStatus });
+    return;
+  }
+  await loadPacked(state.runs, (share) => showStatus(`reading ${percent(share)}`));
+  showStatus(state.runs.every((run) => run.facts.finished) ? "finished" : "not finished");
+  await refresh();
+}
+
+function legendHatch() {
+  const pattern = hatchedFill();
+  pattern.firstChild.setAttribute("id", "legend-hatch");
+  return pattern;
+}
+
+// For tests and curious people: the models behind the pictures, and whether all is drawn.
+globalThis.fedcompass = {
+  state,
+  settled: () => !refreshing && !planned && !state.view.asked,
+  ready: main().catch((error) => {
+    byId("summary").textContent = `The page cannot show this run: ${error.message}`;
+    throw error;
+  }),
+};

@@ -1,0 +1,109 @@
+// Numbers as text, ticks for axes, and searching in sorted lists.
+
+const SHARES = ["accuracy", "balanced_accuracy", "binary_accuracy", "dice"];
+
+/** A number in about three digits: 1,234 12.3 0.0123. */
+function short(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size >= 1000) return Math.round(value).toLocaleString("en");
+  if (size >= 100 || Number.isInteger(value)) return String(Math.round(value));
+  if (size >= 10) return value.toFixed(1);
+  if (size >= 1) return value.toFixed(2);
+  return size === 0 ? "0" : String(Number(value.toPrecision(2)));
+}
+
+function percent(share, digits = 0) {
+  return share === null || !Number.isFinite(share) ? "–" : `${(100 * share).toFixed(digits)}%`;
+}
+
+function bytes(count) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (Math.abs(count) >= 1000 && unit < units.length - 1) [count, unit] = [count / 1000, unit + 1];
+  return `${short(count)} ${units[unit]}`;
+}
+
+function counted(count, one, many = `${one}s`) {
+  return `${short(count)} ${count === 1 ? one : many}`;
+}
+
+function metricText(name, value) {
+  return SHARES.includes(name) ? percent(value, 1) : short(value);
+}
+
+/** Round steps for an axis from low to high, about so many. */
+function ticks(low, high, about) {
+  const span = high - low;
+  if (!(span > 0) || about < 1) return [low];
+  const raw = span / about;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
+  const found = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
+  return found;
+}
+
+/** Tells times: in seconds, minutes or hours by how long the run is; as a clock if it counts minutes. */
+class TimeScale {
+  constructor(unit, extent) {
+    this.clock = unit === "min";
+    this.unit = unit;
+    this.divisor = 1;
+    if (unit === "s" && extent > 3 * 3600) [this.unit, this.divisor] = ["h", 3600];
+    else if (unit === "s" && extent > 900) [this.unit, this.divisor] = ["min", 60];
+  }
+
+  /** A moment for a tooltip or a table. */
+  text(time) {
+    if (time === null || time === undefined) return "–";
+    if (this.clock) return clockText(time);
+    const value = time / this.divisor;
+    const digits = Math.abs(value) < 10 ? 3 : 2;
+    return `${Number(value.toFixed(digits))}${this.unit ? ` ${this.unit}` : ""}`;
+  }
+
+  /** Moments for an axis with their labels. */
+  ticks(low, high, about) {
+    const d = this.divisor;
+    const places = ticks(low / d, high / d, about);
+    const step = places.length > 1 ? places[1] - places[0] : 1;
+    const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(step) + 1e-9)));
+    return places.map((value) => ({
+      at: value * d,
+      label: this.clock ? clockText(value) : value.toFixed(digits),
+    }));
+  }
+
+  get axis() {
+    return this.clock ? "min:s" : this.unit;
+  }
+}
+
+function clockText(minutes) {
+  const seconds = Math.round(minutes * 60);
+  const two = (n) => String(n).padStart(2, "0");
+  return `${two(Math.floor(seconds / 60))}:${two(seconds % 60)}`;
+}
+
+/** The first index whose item is not before the mark; items are sorted by `of`. */
+function firstFrom(items, mark, of) {
+  let [low, high] = [0, items.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (of(items[middle]) < mark) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function mean(values) {
+  return values.length ? values.reduce((sum, v) => sum + v, 0) / values.length : null;
+}
+
+/** The largest of many numbers: `Math.max(...)` overflows the stack on long lists. */
+function largest(values, least = 0) {
+  let most = least;
+  for (const value of values) if (value > most) most = value;
+  return most;
+}

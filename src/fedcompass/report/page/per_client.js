@@ -1,0 +1,211 @@
+// Panels about the clients of one run: the one chosen at the top where there are several.
+
+function oneOf(state) {
+  return state.runs.length > 1 ? ` Shown: ${runLabel(state, state.detail)}.` : "";
+}
+
+function nobody(state) {
+  return state.detail.lanes.length ? null : "No client has joined yet.";
+}
+
+function clientNames(run) {
+  return run.lanes.map((lane) => lane.client);
+}
+
+const idlePanel = {
+  id: "idle",
+  title: "Training and waiting",
+  caption: (state) => `How each client spent its time: solid is training, hatched is waiting for others.${oneOf(state)}`,
+  missing: nobody,
+  draw(panel, state) {
+    const run = state.detail;
+    const spent = timeSpent(run);
+    const series = [
+      { name: "training", colour: theme.of(0), values: spent.map((s) => s.busy) },
+      { name: "waiting", hatched: true, values: spent.map((s) => s.waiting) },
+    ];
+    panel.legend.replaceChildren(...legendOf([{ name: "training", colour: theme.of(0) }, { name: "waiting", kind: "hatched" }]));
+    barChart(panel.chart, {
+      categories: clientNames(run), series, stacked: true, highest: 1,
+      yText: percent, xLabel: "client", yLabel: "share of the run",
+      label: `Clients waited ${percent(run.idleShare(), 1)} of their time`,
+    });
+    panel.notes.replaceChildren(
+      el("p", { class: "caption" }, "Idle share of all client time. ",
+        state.groups.map((g) => `${g.label}: ${percent(mean(g.runs.map((r) => r.idleShare())), 1)}`).join("; "), "."),
+    );
+  },
+  rows(state) {
+    const spent = timeSpent(state.detail);
+    const rows = state.detail.lanes.map((lane, i) => [
+      lane.name, percent(spent[i].busy, 1), percent(spent[i].waiting, 1), percent(spent[i].away, 1),
+    ]);
+    return table(["client", "training", "waiting", "away"], rows, "How clients spent their time");
+  },
+};
+
+function timeSpent(run) {
+  const whole = run.end || 1;
+  return run.lanes.map((lane) => {
+    const { busy, waiting } = lane.until(run.end);
+    return { busy: busy / whole, waiting: waiting / whole, away: Math.max(0, 1 - (busy + waiting) / whole) };
+  });
+}
+
+const stepsPanel = {
+  id: "steps",
+  title: "Steps per client",
+  caption: (state) => `How many training steps of each client reached the server: fast clients can do more in the same time.${oneOf(state)}`,
+  missing: nobody,
+  draw(panel, state) {
+    const { lanes } = state.detail;
+    barChart(panel.chart, {
+      categories: clientNames(state.detail),
+      series: [{ name: "steps", colour: theme.of(1), values: lanes.map((lane) => lane.steps) }],
+      yText: short, xLabel: "client", yLabel: "local steps",
+      label: lanes.map((lane) => `${lane.name}: ${lane.steps} steps`).join(", "),
+    });
+  },
+  rows(state) {
+    const rows = state.detail.lanes.map((lane) => [
+      lane.name, lane.steps, lane.updates, lane.updates ? short(lane.steps / lane.updates) : "–", lane.late, lane.refused,
+    ]);
+    return table(["client", "steps", "updates", "steps per update", "late", "refused"], rows, "Steps and updates per client");
+  },
+};
+
+const MOST_POINTS = 600;
+
+const pacePanel = {
+  id: "pace",
+  title: "Pace: estimate and truth",
+  caption: (state) =>
+    "Each dot is one round: to the right the time per step the server expected, upwards what it took. " +
+    `On the dotted line the guess was exact; above it the client was slower than expected.${oneOf(state)}`,
+  missing: (state) => (paceTasks(state.detail).length ? null : "No client has answered twice yet, so no guess can be checked."),
+  draw(panel, state) {
+    const run = state.detail;
+    const tasks = paceTasks(run);
+    const scale = new TimeScale(run.unit, 0);
+    const points = thinned(tasks, MOST_POINTS).map((task) => ({
+      x: task.expected,
+      y: took(task),
+      colour: theme.of(run.lanes.indexOf(task.lane)),
+      name: task.lane.name,
+      lines: [
+        `expected ${short(task.expected)} per step, took ${short(took(task))}`,
+        `${task.done} steps, answered at ${scale.text(task.end)}`,
+      ],
+    }));
+    const unit = run.unit ? ` (${run.unit} per step)` : " (per step)";
+    scatterChart(panel.chart, {
+      points, text: short, xLabel: `expected${unit}`, yLabel: `took${unit}`,
+      label: `Expected and real time per step of ${tasks.length} rounds; off by ${percent(paceError(tasks), 1)} on average`,
+    });
+    const fewer = tasks.length > MOST_POINTS ? ` ${MOST_POINTS} of ${counted(tasks.length, "round")} are drawn.` : "";
+    panel.notes.replaceChildren(el("p", { class: "caption" }, `Off by ${percent(paceError(tasks), 1)} on average.${fewer}`));
+  },
+  rows(state) {
+    const rows = state.detail.lanes.map((lane) => {
+      const tasks = paceTasks({ lanes: [lane] });
+      const [guess, real] = [mean(tasks.map((t) => t.expected)), mean(tasks.map(took))];
+      return [lane.name, tasks.length, short(guess), short(real), tasks.length ? percent(paceError(tasks), 1) : "–"];
+    });
+    return table(["client", "rounds", "expected", "took", "mean error"], rows, "Time per step per client: estimate and truth");
+  },
+};
+
+function took(task) {
+  return (task.end - task.start) / task.done;
+}
+
+function paceTasks(run) {
+  return run.lanes.flatMap((lane) => lane.tasks.filter((task) => task.expected !== null && task.done > 0));
+}
+
+function paceError(tasks) {
+  return mean(tasks.map((task) => Math.abs(task.expected - took(task)) / took(task)));
+}
+
+const contributionPanel = {
+  id: "contribution",
+  title: "Contribution to the model",
+  caption: (state) =>
+    "How much each client's updates weighed in all merges together, as a share. The short line is its share of the data: " +
+    `a bar above it means that the client had more say than its data.${oneOf(state)}`,
+  missing: (state) =>
+    state.detail.weighed ? null : "The journal has no weights: only the schedule was made, nothing was trained.",
+  draw(panel, state) {
+    const run = state.detail;
+    const { weights, samples } = contributions(run);
+    barChart(panel.chart, {
+      categories: clientNames(run),
+      series: [{ name: "share of all weights", colour: theme.of(2), values: weights }],
+      marks: { values: samples },
+      yText: percent, xLabel: "client", yLabel: "share of all weights",
+      label: run.lanes.map((lane, i) => `${lane.name}: ${percent(weights[i], 1)}`).join(", "),
+    });
+  },
+  rows(state) {
+    const { weights, samples } = contributions(state.detail);
+    const rows = state.detail.lanes.map((lane, i) => [
+      lane.name, short(lane.weight), percent(weights[i], 1), percent(samples[i], 1), lane.updates,
+    ]);
+    return table(["client", "sum of weights", "share", "share of data", "updates"], rows, "Contribution of each client");
+  },
+};
+
+function contributions(run) {
+  const total = (of) => run.lanes.reduce((sum, lane) => sum + of(lane), 0) || 1;
+  const [weight, samples] = [total((lane) => lane.weight), total((lane) => lane.samples ?? 0)];
+  return {
+    weights: run.lanes.map((lane) => lane.weight / weight),
+    samples: run.lanes.map((lane) => (lane.samples ?? 0) / samples),
+  };
+}
+
+const clientAccuracyPanel = {
+  id: "client-accuracy",
+  title: "Accuracy per client",
+  caption: (state) =>
+    `How well the latest measured model does on each client's own data; the short line is its best so far.${oneOf(state)}`,
+  missing: (state) =>
+    clientRows(state.detail).length
+      ? null
+      : `Not measured in this run.${state.detail.facts.kind === "simulation" ? " Switch it on with --set evaluation.per_client=true." : ""}`,
+  draw(panel, state) {
+    const run = state.detail;
+    const { last, best } = clientScores(run);
+    panel.heading.textContent = `${run.metric.replaceAll("_", " ").replace(/^./, (c) => c.toUpperCase())} per client`;
+    barChart(panel.chart, {
+      categories: clientNames(run),
+      series: [{ name: run.metric, colour: theme.of(3), values: last }],
+      marks: { values: best },
+      highest: SHARES.includes(run.metric) ? 1 : undefined,
+      yText: (value) => (SHARES.includes(run.metric) ? percent(value) : short(value)),
+      xLabel: "client", yLabel: run.metric.replaceAll("_", " "),
+      label: run.lanes.map((lane, i) => `${lane.name}: ${metricText(run.metric, last[i])}`).join(", "),
+    });
+  },
+  rows(state) {
+    const { last, best } = clientScores(state.detail);
+    const metric = state.detail.metric;
+    const rows = state.detail.lanes.map((lane, i) => [lane.name, metricText(metric, last[i]), metricText(metric, best[i])]);
+    return table(["client", "latest", "best"], rows, `${metric} per client`);
+  },
+};
+
+function clientRows(run) {
+  return run.rows.filter((row) => row.clients);
+}
+
+/** Values are listed by client number, or named by client. */
+function clientScores(run) {
+  const rows = clientRows(run);
+  const value = (row, lane, i) => (Array.isArray(row.clients) ? row.clients[i] : row.clients[lane.client]) ?? null;
+  const better = run.metric === "loss" ? Math.min : Math.max;
+  return {
+    last: run.lanes.map((lane, i) => value(rows.at(-1), lane, i)),
+    best: run.lanes.map((lane, i) => rows.map((row) => value(row, lane, i)).filter((v) => v !== null).reduce((a, b) => (a === null ? b : better(a, b)), null)),
+  };
+}

@@ -1,0 +1,56 @@
+"""A schedule without training, kept as a folder with a journal that the page can show."""
+
+from pathlib import Path
+from typing import Any
+
+from fedcompass.errors import RunFolderError
+from fedcompass.journal import FileJournal, Journal
+from fedcompass.scheduling.commands import Command
+from fedcompass.scheduling.compass import CompassSettings
+from fedcompass.scheduling.events import Event
+from fedcompass.scheduling.policy import Policy
+from fedcompass.scheduling.scheduler import Scheduler
+
+__all__ = ["RecordedScheduler", "new_record"]
+
+
+class RecordedScheduler(Scheduler):
+    """A scheduler that has everything it is told and asks for taken down."""
+
+    def __init__(self, policy: Policy, journal: Journal) -> None:
+        super().__init__(policy)
+        self._journal = journal
+
+    def handle(self, event: Event) -> list[Command]:
+        """As `Scheduler.handle`."""
+        commands = super().handle(event)
+        self._journal.event(event)
+        for command in commands:
+            self._journal.command(command)
+        return commands
+
+
+def new_record(folder: Path, settings: CompassSettings, **facts: Any) -> FileJournal:
+    """Begin the journal of a schedule by Compass in a new folder.
+
+    Args:
+        folder: made, with those above it.
+        settings: Compass's.
+        facts: more for the journal's header: `seed`, `unit` (the name of the unit of time).
+
+    Raises:
+        RunFolderError: the folder exists already or cannot be made.
+        JournalError: the journal cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder} cannot be made: {error.strerror}; choose another folder"
+        ) from None
+    strategy = {
+        "name": "fedcompass",
+        "scheduler": "compass",
+        "scheduling": settings.model_dump(mode="json"),
+    }
+    return FileJournal(folder / "journal.jsonl", {"strategy": strategy, **facts})

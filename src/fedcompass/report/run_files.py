@@ -1,0 +1,162 @@
+"""A run's folder as the page sees it: settings and results as facts, two files of lines."""
+
+import json
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from fedcompass.errors import RunFolderError
+
+__all__ = ["RunFiles", "find_runs", "plain_json"]
+
+_SETTINGS = {"experiment.toml": "simulation", "deployment.toml": "deployment"}
+_SCHEDULE = "schedule"  # a journal alone: nothing was trained
+_MODELS = ("final.safetensors", "best.safetensors")
+_LONGEST_HEADER = 64 * 2**20  # bytes; a longer one is no model of ours
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The files of one run, finished or not."""
+
+    path: Path
+
+    @property
+    def journal(self) -> Path:
+        """Every event and command."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """One line per evaluation; absent where nothing was measured."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is over: its summary is written last; a schedule has none."""
+        return (self.path / "summary.json").is_file() or self.kind == _SCHEDULE
+
+    @property
+    def kind(self) -> str:
+        """Simulation, deployment or schedule."""
+        for name, kind in _SETTINGS.items():
+            if (self.path / name).is_file():
+                return kind
+        return _SCHEDULE
+
+    def facts(self) -> dict[str, Any]:
+        """All but the lines, as JSON values; what is not there yet is None.
+
+        Raises:
+            RunFolderError: a file is damaged.
+        """
+        return {
+            "name": self.path.resolve().name,
+            "kind": self.kind,
+            "finished": self.finished,
+            "settings": self._settings(),
+            "summary": self._json("summary.json"),
+            "clients": self._json("clients.json"),
+            "model_bytes": _model_bytes([self.path / name for name in _MODELS]),
+        }
+
+    def stamps(self) -> tuple[int, ...]:
+        """Changes when `facts` may have changed."""
+        names = (*_SETTINGS, "summary.json", "clients.json", *_MODELS)
+        return tuple(_changed_at(self.path / name) for name in names)
+
+    def _settings(self) -> dict[str, Any] | None:
+        for name in _SETTINGS:
+            path = self.path / name
+            if path.is_file():
+                try:
+                    settings: dict[str, Any] = _finite(tomllib.loads(path.read_text("utf-8")))
+                except (OSError, ValueError) as error:
+                    raise _damaged(path, error) from None
+                return settings
+        return None
+
+    def _json(self, name: str) -> Any:
+        path = self.path / name
+        if not path.is_file():
+            return None
+        try:
+            return _finite(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError) as error:
+            raise _damaged(path, error) from None
+
+
+def find_runs(paths: Iterable[Path]) -> list[RunFiles]:
+    """The runs in these folders: each is a run's, or holds runs' folders as `compare` writes them.
+
+    Raises:
+        RunFolderError: a folder is neither.
+    """
+    found: dict[Path, RunFiles] = {}
+    for path in paths:
+        runs = [path] if _is_run(path) else _runs_inside(path)
+        if not runs:
+            reason = "holds no run" if path.is_dir() else "is not a folder"
+            raise RunFolderError(
+                f"{path} {reason}; give a run's folder (with journal.jsonl), or one of such folders"
+            )
+        found |= {run.resolve(): RunFiles(run) for run in runs}
+    return list(found.values())
+
+
+def plain_json(value: Any) -> str:
+    """JSON that is harmless inside an HTML script element, whatever text it holds."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _is_run(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("journal.jsonl", *_SETTINGS))
+
+
+def _runs_inside(path: Path) -> list[Path]:
+    return sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
+
+
+def _finite(value: Any) -> Any:
+    """The same without numbers that JSON does not have."""
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case dict():
+            return {str(key): _finite(item) for key, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+        case _:
+            return value
+
+
+def _model_bytes(models: Iterable[Path]) -> int | None:
+    """What one transfer of the model weighs: the tensors of a safetensors file, by its header."""
+    for path in models:
+        try:
+            with path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(length)) if length < _LONGEST_HEADER else {}
+            return max(
+                int(entry["data_offsets"][1])
+                for name, entry in header.items()
+                if name != "__metadata__"
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # not there, or no model: the page counts transfers instead of bytes
+    return None
+
+
+def _changed_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _damaged(path: Path, error: Exception) -> RunFolderError:
+    return RunFolderError(f"{path} cannot be read: {error}; restore it or leave the run out")

@@ -1,0 +1,124 @@
+"""The standard metrics, from a run's journal and evaluations; the step is the model's version.
+
+test/accuracy, test/loss, …   of an evaluated global model, on the test set
+clients/accuracy/mean, …/min, …/max   on the clients' own samples, if that was measured
+time              of the run in seconds; virtual in a simulation
+updates           client updates merged so far
+steps             local steps of the updates accepted so far
+merge/updates     client updates in this merge
+staleness/mean    of the updates in this merge
+staleness/max     likewise
+idle_share        part of the clients' time spent waiting so far
+refused           updates refused so far
+summary/…         the numbers of the run's summary.json, at its end
+"""
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from fedcompass.vocabulary import ClientId, Seconds, Steps, TaskId
+
+__all__ = ["JournalMeasures", "Point", "evaluation_point", "summary_metrics"]
+
+_NOT_METRICS = ("time", "version", "clients")  # of an evaluation's row
+
+
+class Point(NamedTuple):
+    """Metrics of one version of the global model."""
+
+    at: Seconds
+    step: int
+    values: dict[str, float]
+
+
+def evaluation_point(row: Mapping[str, Any], target_metric: str) -> Point:
+    """The metrics of one line of metrics.jsonl; what was not a finite number is left out."""
+    measured = {key: value for key, value in row.items() if key not in _NOT_METRICS}
+    values = {f"test/{key}": float(value) for key, value in measured.items() if value is not None}
+    per_client = [float(value) for value in row.get("clients", ()) if value is not None]
+    if per_client:
+        prefix = f"clients/{target_metric}"
+        values |= {
+            f"{prefix}/mean": fmean(per_client),
+            f"{prefix}/min": min(per_client),
+            f"{prefix}/max": max(per_client),
+        }
+    return Point(float(row["time"]), int(row["version"]), values)
+
+
+def summary_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The plain numbers of a summary."""
+    return {
+        f"summary/{key}": float(value)
+        for key, value in summary.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+class JournalMeasures:
+    """Takes a journal's lines in order and gives metrics at every merge."""
+
+    def __init__(self) -> None:
+        self._updates = self._refused = 0
+        self._steps: Steps = 0
+        self._since: dict[ClientId, tuple[Seconds, bool]] = {}  # working (True) or waiting since
+        self._tasks: dict[ClientId, TaskId] = {}  # outstanding
+        self._busy: Seconds = 0.0
+        self._waiting: Seconds = 0.0
+
+    def take(self, record: Mapping[str, Any]) -> Point | None:
+        """The metrics of a merge, None for any other line."""
+        match record.get("event") or record.get("command"):
+            case "StartTraining":
+                self._tasks[record["client"]] = record["task"]
+                self._switch(record["client"], record["at"], working=True)
+            case "UpdateArrived" | "TaskLost":
+                self._switch(record["client"], record["at"], working=False)
+            case "UpdateRefused":
+                self._refused += 1
+                if self._tasks.get(record["client"]) == record["task"]:  # else a stray answer
+                    self._switch(record["client"], record["at"], working=False)
+            case "ClientLost" | "Quarantine":
+                self._leave(record["client"], record["at"])
+            case "Fold":
+                self._steps += record["steps"]
+            case "Commit":
+                return self._merge(record)
+            case _:
+                pass
+        return None
+
+    def _switch(self, client: ClientId, at: Seconds, *, working: bool) -> None:
+        self._leave(client, at)
+        self._since[client] = (at, working)
+
+    def _leave(self, client: ClientId, at: Seconds) -> None:
+        if client not in self._since:
+            return
+        since, working = self._since.pop(client)
+        if working:
+            self._busy += at - since
+        else:
+            self._waiting += at - since
+
+    def _merge(self, record: Mapping[str, Any]) -> Point:
+        staleness = [entry[2] for entry in record["contributions"]]
+        self._updates += len(staleness)
+        values = {
+            "time": float(record["at"]),
+            "updates": float(self._updates),
+            "steps": float(self._steps),
+            "merge/updates": float(len(staleness)),
+            "idle_share": self._idle_share(record["at"]),
+            "refused": float(self._refused),
+        }
+        if staleness:
+            values |= {"staleness/mean": fmean(staleness), "staleness/max": float(max(staleness))}
+        return Point(float(record["at"]), int(record["version"]), values)
+
+    def _idle_share(self, now: Seconds) -> float:
+        under_way = self._since.values()
+        busy = self._busy + sum(now - since for since, working in under_way if working)
+        waiting = self._waiting + sum(now - since for since, working in under_way if not working)
+        return waiting / (busy + waiting) if busy + waiting > 0 else 0.0
