@@ -1,0 +1,95 @@
+"""`fedcompass sweep`: a grid of experiments, each run once, in as many goes as it takes."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcompass.cli import options as opt
+from fedcompass.cli.duration import parse_duration
+
+if TYPE_CHECKING:
+    from fedcompass.sweeps import Store, Sweep
+
+__all__ = ["RESULTS", "sweep", "usual_store"]
+
+RESULTS = "results.jsonl"
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A sweep's TOML file; see examples/sweep.toml.")],
+    store: Annotated[
+        Path | None, typer.Option(help="File of results; default: runs/NAME/results.jsonl.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Stop after such a time: 9m, 1h30m. Then go on any time.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default: one per core.")
+    ] = None,
+    device: opt.Device = "cpu",
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            help="serial or processes (the same bits), or stacked (within rounding), which is "
+            "usual on cuda."
+        ),
+    ] = None,
+    max_stack: opt.MaxStack = None,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="ray[://HOST:PORT]", help="A Ray cluster to run on; or HOST:PORT."),
+    ] = None,
+) -> None:
+    """Run what a sweep's store does not have yet; the same command goes on where it stopped."""
+    seconds = None if budget is None else parse_duration(budget)
+    from fedcompass.cli.sweep_progress import SweepProgress
+    from fedcompass.sweeps import Store, Sweep
+
+    given = Sweep.from_toml(file)
+    results = Store(store or usual_store(given))
+    options: dict[str, Any] = {
+        "workers": workers,
+        "device": device,
+        "executor": executor,
+        "budget": seconds,
+        "max_stack": max_stack,
+        "folder": results.path.parent / "in-progress",
+        "where": on,
+    }
+    with SweepProgress(given, results) as progress:
+        failed = _carry_out(given, results, progress, options)
+    print(f"{progress.state()}; {_next(progress.is_complete, failed, file, store)}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _carry_out(sweep: "Sweep", store: "Store", progress: Any, options: dict[str, Any]) -> int:
+    """Run; how many failed."""
+    from fedcompass.sweeps import run_all
+
+    failed = 0
+    try:
+        with closing(run_all(sweep.experiments(), store, **options)) as records:
+            for record in records:
+                failed += not record.is_done
+                progress.update(record)
+    except KeyboardInterrupt:
+        progress.say(f"stopped; {progress.state()}; the same command goes on")
+        raise typer.Exit(130) from None
+    return failed
+
+
+def _next(is_complete: bool, failed: int, file: Path, store: Path | None) -> str:
+    if failed:
+        return f"{failed} failed; the same command tries them again"
+    if not is_complete:
+        return "the same command goes on"
+    where = f" --store {store}" if store else ""
+    return f"see them: fedcompass table {file}{where}"
+
+
+def usual_store(sweep: "Sweep") -> Path:
+    """Where a sweep's results are unless said otherwise."""
+    return Path("runs") / sweep.name / RESULTS

@@ -1,0 +1,153 @@
+"""Progress of a sweep: a live table in a terminal, a line per run elsewhere."""
+
+import sys
+from collections import Counter
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from fedcompass.cli.duration import in_words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedcompass.sweeps import Planned, Record, Store, Sweep
+
+__all__ = ["SweepProgress"]
+
+_ROWS = 24  # of the live table at most
+_Place: TypeAlias = tuple[tuple[str, ...], str]
+"""Row and column in the live table: the labels of all axes but one, and that one's."""
+
+
+class SweepProgress:
+    """Counts the runs of each cell that are done, and guesses how long the rest will take.
+
+    is_complete: whether all are done.
+    """
+
+    def __init__(self, sweep: "Sweep", store: "Store") -> None:
+        self._plan = sweep.plan()
+        self._axes = list(sweep.axes)
+        self._columns = "strategy.name" if "strategy.name" in self._axes else None
+        if self._columns is None and self._axes:
+            self._columns = max(self._axes, key=lambda axis: len(sweep.axes[axis]))
+        self._places: dict[str, list[Planned]] = {}
+        for planned in self._plan:
+            self._places.setdefault(planned.experiment.key(), []).append(planned)
+        self._planned = Counter(self._cell(planned) for planned in self._plan)
+        self._done: Counter[_Place] = Counter()
+        self._failed: Counter[_Place] = Counter()
+        self._finished = {key for key in self._places if store.finished(key) is not None}
+        for key in self._finished:
+            self._done.update(self._cell(planned) for planned in self._places[key])
+        self._before = len(self._finished)
+        self._started = monotonic()
+        self._live: Any = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every run is done."""
+        return len(self._finished) == len(self._places)
+
+    def state(self) -> str:
+        """How many runs are done, in words."""
+        return f"{len(self._finished)} of {len(self._places)} done"
+
+    def update(self, record: "Record") -> None:
+        """Count a run that ended."""
+        cells = [self._cell(planned) for planned in self._places[record.key]]
+        if record.is_done:
+            self._finished.add(record.key)
+            self._done.update(cells)
+        else:
+            self._failed.update(cells)
+        if self._live is None or not record.is_done:
+            self.say(self._line(record))
+
+    def say(self, line: str) -> None:
+        """Print a line to stderr, above the live table if there is one."""
+        if self._live is None:
+            print(line, file=sys.stderr, flush=True)
+        else:
+            self._live.console.print(line, markup=False, highlight=False)
+
+    def _cell(self, planned: "Planned") -> _Place:
+        """Where a run stands in the live table."""
+        row = [label for axis, label in planned.labels.items() if axis != self._columns]
+        return tuple(row), planned.labels.get(self._columns or "", "runs")
+
+    def _line(self, record: "Record") -> str:
+        planned = self._places[record.key][0]
+        where = ", ".join([*planned.labels.values(), f"seed {record.seed}"])
+        return f"  [{len(self._finished)}/{len(self._places)}] {where}: {_outcome(record)}"
+
+    def _time_left(self) -> str:
+        now = len(self._finished) - self._before
+        left = len(self._places) - len(self._finished)
+        if not now or not left:
+            return ""
+        return f", about {in_words((monotonic() - self._started) / now * left)} left"
+
+    def _table(self) -> "Table":
+        from rich.markup import escape
+        from rich.table import Table
+
+        columns = list(dict.fromkeys(column for _, column in self._planned))
+        others = [axis for axis in self._axes if axis != self._columns]
+        table = Table(caption=f"{self.state()}{self._time_left()}", caption_justify="left")
+        for axis in others:
+            table.add_column(escape(axis))
+        for column in columns:
+            table.add_column(escape(column), justify="right")
+        for row in self._shown_rows():
+            counts = [self._count((row, column)) for column in columns]
+            table.add_row(*map(escape, row), *counts)
+        return table
+
+    def _shown_rows(self) -> list[tuple[str, ...]]:
+        """All rows, or those next to be done where they are too many."""
+        rows = list(dict.fromkeys(row for row, _ in self._planned))
+        if len(rows) <= _ROWS:
+            return rows
+        open_rows = {cell[0] for cell, count in self._planned.items() if self._done[cell] < count}
+        return [row for row in rows if row in open_rows][:_ROWS]
+
+    def _count(self, cell: _Place) -> str:
+        if cell not in self._planned:
+            return ""
+        colour = "green" if self._done[cell] == self._planned[cell] else "default"
+        failed = f" [red]{self._failed[cell]} failed[/]" if self._failed[cell] else ""
+        return f"[{colour}]{self._done[cell]}/{self._planned[cell]}[/]{failed}"
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                get_renderable=self._table,
+                console=Console(stderr=True),
+                refresh_per_second=2,
+                transient=True,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+def _outcome(record: "Record") -> str:
+    outcome = record.outcome
+    if outcome is None:
+        return f"failed: {record.error}"
+    reached = outcome.time_to_target
+    when = f"target after {reached:.1f} s" if reached is not None else "target not reached"
+    return when if outcome.top is None else f"{when}, top {outcome.top:.1%}"

@@ -1,0 +1,111 @@
+"""`fedcompass table`: a sweep's results as the paper's kind of tables."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcompass.cli.plain_table import plain_table
+from fedcompass.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fedcompass.cli.table_shapes import Shape
+    from fedcompass.sweeps import Results
+
+__all__ = ["table"]
+
+_FORMATS = ("text", "csv", "markdown", "latex")
+_METRICS = ("time", "accuracy")
+
+
+def table(
+    source: Annotated[
+        Path, typer.Argument(help="A sweep's TOML file, or a file of results (or its folder).")
+    ],
+    output_format: Annotated[
+        str, typer.Option("--format", help="text, csv (every number), markdown, latex.")
+    ] = "text",
+    metric: Annotated[
+        str, typer.Option(help="In a grid: time (to target) or accuracy (the top one).")
+    ] = "time",
+    rows: Annotated[
+        str | None, typer.Option(help="Axes down a grid, commas between; default: strategies.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Axes across a grid, commas between; left out: a list.")
+    ] = None,
+    reference: Annotated[
+        str, typer.Option(help="What times are relative to: a label, or AXIS=LABEL.")
+    ] = "fedcompass",
+    store: Annotated[
+        Path | None, typer.Option(help="A sweep's file of results, if it is elsewhere.")
+    ] = None,
+) -> None:
+    """Print results: mean and spread over seeds, relative times, counts and wins."""
+    _check("--format", output_format, _FORMATS)
+    _check("--metric", metric, _METRICS)
+    from fedcompass.cli.table_shapes import every_number, grids, listing, notes
+    from fedcompass.sweeps import Comparison
+
+    comparison = Comparison(_results(source, store), reference)
+    if output_format == "csv":
+        shapes = [every_number(comparison)]
+    elif rows is None and columns is None:
+        shapes = [listing(comparison)]
+    else:
+        shapes = grids(comparison, metric, _axes(rows), _axes(columns))
+    parts = [_rendered(shape, output_format) for shape in shapes]
+    meaning = shapes[0].meaning if shapes else ""
+    print("\n\n".join([*parts, *_remarks(notes(comparison), meaning, output_format)]))
+
+
+def _check(option: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise SettingsError(f"{option} is {value!r}; allowed: {', '.join(allowed)}")
+
+
+def _axes(text: str | None) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()] if text else []
+
+
+def _results(source: Path, store: Path | None) -> "Results":
+    from fedcompass.cli.sweep import RESULTS, usual_store
+    from fedcompass.sweeps import Results, Store, Sweep
+
+    sweep = Sweep.from_toml(source) if source.suffix == ".toml" else None
+    path = store or (usual_store(sweep) if sweep else source)
+    path = path / RESULTS if path.is_dir() else path
+    if not path.is_file():
+        raise SettingsError(f"{path} is not there; run `fedcompass sweep` first, or give --store")
+    results = Store(path)
+    return Results.of_plan(sweep.plan(), results) if sweep else Results.of_store(results)
+
+
+def _rendered(shape: "Shape", output_format: str) -> str:
+    from fedcompass.sweeps import csv_table, latex_table, markdown_table
+
+    header, rows, left = shape.header, shape.rows, shape.left
+    match output_format:
+        case "csv":
+            return csv_table(header, rows)
+        case "markdown":
+            return markdown_table(header, rows, left, title=shape.title)
+        case "latex":
+            return latex_table(header, rows, left, title=shape.title)
+        case _:
+            title = f"{shape.title}\n" if shape.title else ""
+            return title + plain_table(header, rows, left)
+
+
+def _remarks(notes: list[str], meaning: str, output_format: str) -> list[str]:
+    from fedcompass.sweeps.formats import markdown_text
+
+    match output_format:
+        case "csv":
+            return []  # its columns say it
+        case "markdown":
+            return [markdown_text(note) for note in notes]
+        case "latex":
+            return ["\n".join(f"% {note}" for note in notes)] if notes else []
+        case _:
+            return ["\n".join([*notes, meaning])]

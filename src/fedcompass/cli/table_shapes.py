@@ -1,0 +1,220 @@
+"""What stands where in a table of results: a list of all cells, or a grid of one number each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import isnan
+
+from fedcompass.errors import SettingsError
+from fedcompass.sweeps import Cell, Comparison
+from fedcompass.sweeps.grid import label_of
+
+__all__ = ["Shape", "every_number", "grids", "listing", "notes"]
+
+_NOTHING = "-"  # fewer than half of the seeds reached the target, or there is nothing to divide by
+_NOT_YET = "…"
+
+_LISTING = """\
+time: first evaluation at or above the target, mean ± standard deviation over the seeds that reached
+it, - where fewer than half did; vs: that mean over the reference's; wins: seeds in which it was
+first, among those that all it is compared with have done; last: the mean, misses at the horizon."""
+_TIMES = """\
+times over {}'s (x): means over the seeds that reached the target, - where fewer than half
+did; k/n: seeds that reached it, of those done"""
+_WINS = "; wins: seeds in which it was first,\namong those that all it is compared with have done"
+_TOP = "mean ± standard deviation over seeds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A table of text; `left` are the columns of labels, `meaning` is for whoever reads it."""
+
+    title: str = ""
+    meaning: str = ""
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: Sequence[int]
+
+
+def listing(comparison: Comparison) -> Shape:
+    """One line per cell with its numbers; what is compared with each other stands together."""
+    axes = [axis for axis in comparison.results.axes if axis != comparison.axis]
+    axes += [comparison.axis] if comparison.axis else []
+    cells = _sorted_by(axes, comparison)
+    header = [*axes, _time_header(cells), "reached", f"vs {comparison.reference}"]
+    header += [f"top {_metric(cells)}", "waiting", "staleness", "wins", "misses at horizon"]
+    rows = [[*(cell.labels[axis] for axis in axes), *_numbers(cell)] for cell in cells]
+    return Shape(header=header, rows=rows, left=range(len(axes)), meaning=_LISTING)
+
+
+def _sorted_by(axes: Sequence[str], comparison: Comparison) -> list[Cell]:
+    known = comparison.results.axes
+    return sorted(
+        comparison.cells(),
+        key=lambda cell: [list(known[axis]).index(cell.labels[axis]) for axis in axes],
+    )
+
+
+def every_number(comparison: Comparison) -> Shape:
+    """One line per cell, each number by itself and empty where there is none: for programs."""
+    header = [*comparison.results.axes, "planned", "done", "failed", "reached", "time"]
+    header += ["time_spread", "relative_time", "time_misses_at_horizon", "top", "top_spread"]
+    header += ["idle_share", "mean_staleness", "wins"]
+    rows = []
+    for cell in comparison.cells():
+        counts = [cell.planned, cell.done, cell.failed]
+        row = cell.row
+        numbers: list[float | None] = [None] * 10
+        if row is not None:
+            numbers = [row.reached, row.time, row.time_spread, row.relative, row.rank_time]
+            numbers += [row.top, row.top_spread, row.idle_share, row.mean_staleness, cell.wins]
+        texts = ["" if n is None or isnan(n) else f"{n:.6g}" for n in (*counts, *numbers)]
+        rows.append([*cell.labels.values(), *texts])
+    return Shape(header=header, rows=rows, left=())
+
+
+def grids(
+    comparison: Comparison, metric: str, down: Sequence[str], across: Sequence[str]
+) -> list[Shape]:
+    """A table for each combination of the axes that are neither down nor across.
+
+    Raises:
+        SettingsError: there is no such axis, or it is named twice.
+    """
+    axes = comparison.results.axes
+    _check_axes([*down, *across], list(axes))
+    down = down or [axis for axis in [comparison.axis] if axis not in across]
+    across = across or [axis for axis in axes if axis not in down]
+    others = [axis for axis in axes if axis not in (*down, *across)]
+    shapes = []
+    for apart in product(*(axes[axis] for axis in others)):
+        fixed = dict(zip(others, apart, strict=True))
+        shapes.append(_grid(comparison, metric, down, across, fixed))
+    return [shape for shape in shapes if shape.rows]
+
+
+def _grid(
+    comparison: Comparison,
+    metric: str,
+    down: Sequence[str],
+    across: Sequence[str],
+    fixed: Mapping[str, str],
+) -> Shape:
+    axes = comparison.results.axes
+    columns = list(product(*(axes[axis] for axis in across)))
+    counts_wins = metric == "time" and comparison.axis in down
+    rows = []
+    for point in product(*(axes[axis] for axis in down)):
+        labels = {**fixed, **dict(zip(down, point, strict=True))}
+        cells = [
+            comparison.cell({**labels, **dict(zip(across, column, strict=True))})
+            for column in columns
+        ]
+        if any(cell is not None for cell in cells):
+            wins = [str(sum(c.wins for c in cells if c is not None))] if counts_wins else []
+            rows.append([*point, *(_in_grid(cell, metric) for cell in cells), *wins])
+    what = "time to target" if metric == "time" else f"top {_metric(comparison.cells())}"
+    title = f"{what} by {', '.join(across)}" if across else what
+    return Shape(
+        title="; ".join([title, *(f"{axis}={label}" for axis, label in fixed.items())]),
+        header=[*down, *(" / ".join(c) for c in columns), *(["wins"] if counts_wins else [])],
+        rows=rows,
+        left=range(len(down)),
+        meaning=_meaning(comparison, metric, counts_wins),
+    )
+
+
+def _meaning(comparison: Comparison, metric: str, counts_wins: bool) -> str:
+    if metric != "time":
+        return _TOP
+    return _TIMES.format(comparison.reference) + (_WINS if counts_wins else "")
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What a reader must know: what is missing, and what failed why."""
+    cells, entries = comparison.cells(), comparison.results.entries
+    lines = []
+    if partial := sum(cell.is_partial for cell in cells):
+        lines.append(
+            f"partial: {partial} of {len(cells)} cells lack seeds "
+            "(k/n of N: reached, done, planned)"
+        )
+    errors = {entry.record.error for entry in entries if entry.record and entry.record.error}
+    lines += [f"failed: {error}" for error in sorted(error for error in errors if error)]
+    return lines
+
+
+def _check_axes(named: Sequence[str], known: Sequence[str]) -> None:
+    for number, axis in enumerate(named):
+        if axis not in known:
+            raise SettingsError(f"axis {axis!r} is not in these results; they have: {_axes(known)}")
+        if axis in named[:number]:
+            raise SettingsError(f"axis {axis!r} is named twice in --rows and --columns")
+
+
+def _axes(known: Sequence[str]) -> str:
+    return ", ".join(known) or "none"
+
+
+def _numbers(cell: Cell) -> list[str]:
+    row = cell.row
+    if row is None:
+        return [_NOT_YET, _reached(cell), *[_NOTHING] * 6]
+    return [
+        _time(cell),
+        _reached(cell),
+        _NOTHING if row.relative is None else f"{row.relative:.2f}x",
+        _top(cell),
+        f"{row.idle_share:.0%}",
+        f"{row.mean_staleness:.2f}",
+        str(cell.wins),
+        f"{row.rank_time:.1f} s",
+    ]
+
+
+def _in_grid(cell: Cell | None, metric: str) -> str:
+    if cell is None:
+        return ""
+    if metric != "time":
+        partial = f" ({cell.done} of {cell.planned} seeds)" if cell.is_partial else ""
+        return _top(cell) + partial
+    if cell.row is None:
+        return f"{_NOT_YET} {_reached(cell)}"
+    relative = cell.row.relative
+    value = _time(cell) if relative is None else f"{relative:.2f}x"
+    return f"{value} {_reached(cell)}"
+
+
+def _reached(cell: Cell) -> str:
+    """Seeds that reached the target among those done, and of how many if some are missing."""
+    reached = cell.row.reached if cell.row is not None else 0
+    return f"{reached}/{cell.done}" + (f" of {cell.planned}" if cell.is_partial else "")
+
+
+def _time(cell: Cell) -> str:
+    row = cell.row
+    if row is None or row.time is None:
+        return _NOTHING
+    return f"{row.time:.1f} s" + ("" if row.time_spread is None else f" ± {row.time_spread:.1f}")
+
+
+def _top(cell: Cell) -> str:
+    row = cell.row
+    if row is None or isnan(row.top):
+        return _NOT_YET if row is None else _NOTHING
+    is_share = cell.experiment["evaluation"]["target_metric"] != "loss"
+    form = ".1%" if is_share else ".3f"
+    return f"{row.top:{form}}" + ("" if row.top_spread is None else f" ± {row.top_spread:{form}}")
+
+
+def _time_header(cells: Sequence[Cell]) -> str:
+    targets = {label_of(cell.experiment.get("target")) for cell in cells}
+    try:
+        return f"time to {float(targets.pop()):.0%}" if len(targets) == 1 else "time to target"
+    except ValueError:
+        return "time to target"
+
+
+def _metric(cells: Sequence[Cell]) -> str:
+    metrics = {str(cell.experiment["evaluation"]["target_metric"]) for cell in cells}
+    return metrics.pop() if len(metrics) == 1 else "metric"

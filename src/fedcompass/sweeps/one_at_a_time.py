@@ -1,0 +1,71 @@
+"""Runs one after the other in a process: the same bits as `simulate` gives."""
+
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedcompass.experiment import Experiment
+from fedcompass.simulation.executors import Executor, Job, SerialExecutor
+from fedcompass.simulation.problems import build_problem
+from fedcompass.sweeps.pausable import Paused, opened
+from fedcompass.sweeps.record import Record, failed_record, record_of
+from fedcompass.training.problem import Problem
+
+__all__ = ["carry_out", "device_name", "one_at_a_time", "place"]
+
+Stops = Callable[[], bool]
+
+
+def one_at_a_time(
+    pending: Iterable[Experiment], *, device: str, folder: Path | None, stops: Stops
+) -> Generator[Record, None, None]:
+    """The record of each run that comes to its end, or fails, before it is to stop."""
+    for experiment in pending:
+        record = carry_out(experiment, device=device, path=place(folder, experiment), stops=stops)
+        if record is not None:
+            yield record
+
+
+def carry_out(
+    experiment: Experiment,
+    *,
+    device: str,
+    path: Path | None,
+    stops: Stops,
+    problem: Problem | None = None,
+) -> Record | None:
+    """Run one experiment; None if it was stopped first. Its folder stays until `Pending.settle`."""
+    try:
+        problem = problem or build_problem(experiment)
+        executor = SerialExecutor(problem, experiment.local, experiment.seed, device)
+        with opened(experiment, problem, executor, path=path, device=device) as run:
+            _drive(run.pausable_steps(stops), executor)
+            return record_of(run.result(), device_name(device))
+    except Paused:
+        return None
+    except Exception as error:  # whatever a model or a setting did: the next run goes on
+        return failed_record(experiment, error, device_name(device))
+
+
+def _drive(steps: Generator[Job, Any, None], executor: Executor) -> None:
+    try:
+        job = next(steps)
+        while True:
+            job = steps.send(executor.result(job))
+    except StopIteration:
+        return
+
+
+def place(folder: Path | None, experiment: Experiment) -> Path | None:
+    """Where a run in progress is kept."""
+    return None if folder is None else folder / experiment.key()
+
+
+def device_name(device: str, how: str = "") -> str:
+    """A device in words, for the record: cpu, or cuda and which."""
+    name = device
+    if torch.device(device).type == "cuda" and torch.cuda.is_available():
+        name = f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{name}, {how}" if how else name

@@ -1,0 +1,50 @@
+"""What runs on a Ray cluster: an actor for one GPU or one CPU slot that carries out runs."""
+
+from fedcompass.experiment import Experiment
+from fedcompass.sweeps.abreast import Abreast
+from fedcompass.sweeps.one_at_a_time import carry_out
+from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.shipping import Parcel, Receiver
+from fedcompass.sweeps.stopping import Stop
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["RayWorker"]
+
+
+class RayWorker:
+    """Carries out batches of runs; a tensor of the dataset is mapped from the node's store once."""
+
+    def __init__(self, device: str, stacked: bool, max_stack: int | None) -> None:
+        import ray
+
+        self._device, self._stacked, self._max_stack = device, stacked, max_stack
+        self._receiver = Receiver(ray.get)
+
+    def ready(self) -> bool:
+        """Answer, once the actor has a place and its imports are done."""
+        return True
+
+    def run(self, batch: list[tuple[Experiment, Parcel]], budget: Seconds | None) -> list[Record]:
+        """The records of the runs that ended or failed within the budget."""
+        stop = Stop(budget)
+        problems = {e.key(): self._receiver.unpack(parcel) for e, parcel in batch}
+        if not self._stacked:
+            records = [
+                carry_out(
+                    experiment,
+                    device=self._device,
+                    path=None,
+                    stops=stop.is_due,
+                    problem=problems[experiment.key()],
+                )
+                for experiment, _ in batch
+            ]
+            return [record for record in records if record is not None]
+        abreast = Abreast(
+            device=self._device,
+            max_stack=self._max_stack,
+            live=None,
+            folder=None,
+            stops=stop.is_due,
+        )
+        return list(abreast.records(iter([experiment for experiment, _ in batch]), problems))

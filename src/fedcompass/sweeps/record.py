@@ -1,0 +1,213 @@
+"""What a store keeps of a run: its settings, its outcome and a compact curve, in plain values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import isfinite, nan
+from typing import Any, TypeAlias
+
+from fedcompass import __version__
+from fedcompass.errors import FedcompassError
+from fedcompass.experiment import Experiment
+from fedcompass.simulation.comparison import Outcome
+from fedcompass.simulation.result import Result, json_text, score
+from fedcompass.vocabulary import ModelVersion, Seconds
+
+__all__ = [
+    "CurvePoint",
+    "Record",
+    "RunOutcome",
+    "compact_curve",
+    "failed_record",
+    "one_line",
+    "record_of",
+]
+
+CurvePoint: TypeAlias = tuple[Seconds, ModelVersion, float | None]
+"""Virtual time, version and target metric (None: not a number) of one evaluation."""
+
+SPACED_POINTS = 200
+_DIGITS = 6  # significant ones of a curve's numbers: finer than any test set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """The numbers of a finished run; `top` and `final` are of the target metric."""
+
+    time_to_target: Seconds | None  # None: not within the horizon, or no target
+    top: float | None  # None: it was never a number
+    time_of_top: Seconds | None
+    final: float | None
+    virtual_seconds: Seconds
+    global_updates: int
+    local_steps: int
+    updates: int
+    idle_share: float
+    mean_staleness: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One line of a store: a run that is done, or that failed.
+
+    key: the experiment's.
+    experiment: its complete settings, without the folder of the data; `Experiment(**experiment)`.
+    outcome: None if it failed.
+    curve: the target metric over time, see `compact_curve`.
+    code: the version of fedcompass that ran it.
+    device: where it was trained; other devices round differently.
+    error: one line, if it failed.
+    """
+
+    key: str
+    experiment: dict[str, Any]
+    outcome: RunOutcome | None = None
+    curve: list[CurvePoint] = field(default_factory=list)
+    code: str = __version__
+    device: str = "cpu"
+    error: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run came to its end."""
+        return self.outcome is not None
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return int(self.experiment["seed"])
+
+    def compared(self, label: str) -> Outcome:
+        """What a finished run contributes to a comparison, in which it is called `label`.
+
+        Raises:
+            ValueError: it failed.
+        """
+        if self.outcome is None:
+            raise ValueError(f"run {self.key} failed: it has no outcome")
+        return Outcome(
+            strategy=label,
+            seed=self.seed,
+            time_to_target=self.outcome.time_to_target,
+            horizon=float(self.experiment["horizon"]),
+            top=nan if self.outcome.top is None else self.outcome.top,
+            idle_share=self.outcome.idle_share,
+            mean_staleness=self.outcome.mean_staleness,
+        )
+
+    def to_json(self) -> str:
+        """The record as one line of JSON."""
+        return json_text({name: value for name, value in asdict(self).items() if value is not None})
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Record":
+        """The record of a line.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not a record's.
+        """
+        outcome = values.get("outcome")
+        return cls(
+            key=str(values["key"]),
+            experiment=dict(values["experiment"]),
+            outcome=None if outcome is None else RunOutcome(**outcome),
+            curve=[(float(at), int(version), metric) for at, version, metric in values["curve"]],
+            code=str(values["code"]),
+            device=str(values["device"]),
+            error=values.get("error"),
+        )
+
+
+def record_of(result: Result, device: str) -> Record:
+    """What to keep of a run that came to its end."""
+    summary = result.summary
+    metric = summary["target_metric"]
+    return Record(
+        key=result.experiment.key(),
+        experiment=_settings(result.experiment),
+        outcome=RunOutcome(
+            time_to_target=summary["time_to_target"],
+            top=_number(summary[f"top_{metric}"]),
+            time_of_top=summary["time_of_top"],
+            final=_number(summary[f"final_{metric}"]),
+            virtual_seconds=summary["virtual_seconds"],
+            global_updates=summary["global_updates"],
+            local_steps=summary["local_steps"],
+            updates=summary["updates"],
+            idle_share=summary["idle_share"],
+            mean_staleness=summary["mean_staleness"],
+        ),
+        curve=compact_curve(result.curve, metric),
+        device=device,
+    )
+
+
+def failed_record(experiment: Experiment, error: Exception, device: str) -> Record:
+    """What to keep of a run that could not be carried out: why, in one line."""
+    return Record(
+        key=experiment.key(),
+        experiment=_settings(experiment),
+        device=device,
+        error=one_line(error),
+    )
+
+
+def one_line(error: Exception) -> str:
+    """An error in one line; one that is not ours is named."""
+    text = " ".join(str(error).split())
+    if isinstance(error, FedcompassError):
+        return text
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+def compact_curve(
+    rows: Sequence[Mapping[str, Any]], metric: str, spaced: int = SPACED_POINTS
+) -> list[CurvePoint]:
+    """Enough of a curve to draw it, and to tell exactly when it first reached anything.
+
+    Kept are the first and the last evaluation, each one that was better than all before it, and
+    about `spaced` more, evenly spaced in time. Numbers are rounded to six digits.
+    """
+    if not rows:
+        return []
+    kept = {0, len(rows) - 1, *_new_bests(rows, metric), *_evenly(rows, spaced)}
+    return [_point(rows[number], metric) for number in sorted(kept)]
+
+
+def _new_bests(rows: Sequence[Mapping[str, Any]], metric: str) -> list[int]:
+    bests, best = [], None
+    for number, row in enumerate(rows):
+        value = score(metric, row[metric])
+        if best is None or value > best:
+            best = value
+            bests.append(number)
+    return bests
+
+
+def _evenly(rows: Sequence[Mapping[str, Any]], spaced: int) -> list[int]:
+    """The first row in each of so many equal spans of time."""
+    end = rows[-1]["time"] or 1.0
+    first: dict[int, int] = {}
+    for number, row in enumerate(rows):
+        first.setdefault(int(row["time"] / end * spaced), number)
+    return list(first.values())
+
+
+def _point(row: Mapping[str, Any], metric: str) -> CurvePoint:
+    value = _number(row[metric])
+    return _rounded(row["time"]), row["version"], None if value is None else _rounded(value)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _number(value: float | None) -> float | None:
+    """None for what is not a finite number: JSON has no others."""
+    return None if value is None or not isfinite(value) else float(value)
+
+
+def _settings(experiment: Experiment) -> dict[str, Any]:
+    """The experiment's record; where the data lay decides nothing and is nobody's business."""
+    record = experiment.to_record()
+    record["data"].pop("root", None)
+    return record

@@ -1,0 +1,113 @@
+"""A sweep's grid with the records that are there: what tables are made of."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedcompass.sweeps.grid import flat, label_of
+from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.store import Store
+from fedcompass.sweeps.sweep_file import Planned
+
+__all__ = ["Entry", "Results"]
+
+# What a table is usually about; what these decide, such as the model of a dataset, is no axis.
+_USUAL_AXES = (
+    "data.name",
+    "model",
+    "partition.kind",
+    "fleet.clients",
+    "fleet.speed",
+    "profile",
+    "strategy.name",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One run that was planned, and its record if there is one.
+
+    labels: its place in the grid: each axis's label.
+    """
+
+    labels: Mapping[str, str]
+    seed: int
+    experiment: Mapping[str, Any]
+    record: Record | None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it came to its end."""
+        return self.record is not None and self.record.is_done
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Entries, and each axis's labels in their order."""
+
+    axes: Mapping[str, Sequence[str]]
+    entries: Sequence[Entry]
+
+    @classmethod
+    def of_plan(cls, plan: Iterable[Planned], store: Store) -> "Results":
+        """What a store has of a plan; what it lacks is planned, not done."""
+        store.refresh()
+        entries = [
+            Entry(
+                labels=planned.labels,
+                seed=planned.experiment.seed,
+                experiment=planned.experiment.to_record(),
+                record=store.finished(key := planned.experiment.key()) or store.failure(key),
+            )
+            for planned in plan
+        ]
+        return cls(_axes(entries), entries)
+
+    @classmethod
+    def of_store(cls, store: Store) -> "Results":
+        """All that a store has; the axes are the settings in which its runs differ.
+
+        Every point is taken to be planned with every seed that occurs.
+        """
+        records = {record.key: record for record in store.records()}
+        settings = {key: flat(record.experiment) for key, record in records.items()}
+        axes = _told_apart_by(list(settings.values()))
+        seeds = sorted({record.seed for record in records.values()})
+        points: dict[tuple[str, ...], dict[int, Record]] = {}
+        for key, record in records.items():
+            point = tuple(label_of(settings[key].get(axis, "-")) for axis in axes)
+            points.setdefault(point, {})[record.seed] = record
+        entries = [
+            Entry(
+                labels=dict(zip(axes, point, strict=True)),
+                seed=seed,
+                experiment={**next(iter(by_seed.values())).experiment, "seed": seed},
+                record=by_seed.get(seed),
+            )
+            for point, by_seed in points.items()
+            for seed in seeds
+        ]
+        return cls(_axes(entries), entries)
+
+
+def _axes(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    """Each axis's labels, in the order in which they first appear."""
+    axes: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        for axis, label in entry.labels.items():
+            axes.setdefault(axis, {})[label] = None
+    return {axis: list(labels) for axis, labels in axes.items()}
+
+
+def _told_apart_by(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The fewest keys, the usual ones first, that tell all settings apart but for the seed."""
+    keys = sorted({key for table in settings for key in table} - {"seed", *_USUAL_AXES})
+    chosen: list[str] = []
+    for key in (*_USUAL_AXES, *keys):
+        values: dict[str, set[str]] = {}
+        for table in settings:
+            so_far = label_of([table.get(axis) for axis in chosen])
+            values.setdefault(so_far, set()).add(label_of(table.get(key)))
+        if any(len(found) > 1 for found in values.values()):
+            chosen.append(key)
+    return chosen

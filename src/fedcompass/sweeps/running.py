@@ -1,0 +1,134 @@
+"""Carrying out a list of experiments, each one once, whatever stops it on the way."""
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+import torch
+
+from fedcompass.errors import SettingsError
+from fedcompass.experiment import Experiment
+from fedcompass.sweeps.abreast import Abreast
+from fedcompass.sweeps.in_processes import in_processes
+from fedcompass.sweeps.one_at_a_time import one_at_a_time
+from fedcompass.sweeps.pending import Pending
+from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.stopping import Stop
+from fedcompass.sweeps.store import Store
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["SweepExecutor", "run_all"]
+
+SweepExecutor: TypeAlias = Literal["serial", "processes", "stacked"]
+"""Who runs: this process one run after the other, several, or this one with all runs in a stack."""
+
+
+def run_all(
+    experiments: Sequence[Experiment],
+    store: Store,
+    *,
+    workers: int | None = None,
+    device: str = "cpu",
+    executor: SweepExecutor | None = None,
+    budget: Seconds | None = None,
+    max_stack: int | None = None,
+    live: int | None = None,
+    folder: Path | None = None,
+    where: str | None = None,
+) -> Generator[Record, None, None]:
+    """Run what the store does not have yet, and give back each record once it is safe in there.
+
+    A run that fails is recorded with its error and tried again next time. Runs that another process
+    is at are left to it. "serial" and "processes" give the same bits; "stacked" and other devices
+    round differently.
+
+    Args:
+        experiments: what to run, in this order.
+        store: where the records go; any number of processes may share it.
+        workers: processes or, on Ray, actors; default: one per core, CPU slot or GPU.
+        device: where to train.
+        executor: default: "stacked" on another device than the CPU, else "processes".
+        budget: wall-clock seconds after which nothing new starts and live runs are put away.
+        max_stack: most tasks in a stack; default: as many as pay and fit the free memory.
+        live: runs side by side in a stack; default: as many as fill it.
+        folder: where stopped runs wait to be taken up; None: they begin anew, as on Ray they do.
+        where: "ray", "ray://host:port" or "host:port" for a Ray cluster; None: here.
+
+    Raises:
+        FedcompassError: nothing can be run so, or a process died.
+        KeyboardInterrupt: at Ctrl-C, after live runs were put away; a second one does not wait.
+    """
+    chosen = _executor(executor, device, max_stack)
+    stop = Stop(budget)
+    pending = Pending(experiments, store, stop, folder)
+    pending.check()
+    if where is not None:
+        from fedcompass.sweeps.on_ray import OnRay
+
+        records = OnRay(
+            where,
+            device=device,
+            stacked=chosen == "stacked",
+            workers=workers,
+            max_stack=max_stack,
+            stop=stop,
+        ).records(pending)
+    else:
+        records = _here(pending, stop, chosen, device, workers, max_stack, live, folder)
+    try:
+        with stop.heeding_ctrl_c(), closing(records):
+            for record in records:
+                if pending.settle(record):
+                    yield record
+    finally:
+        pending.release_all()  # only when nobody is at them any more
+    if stop.interrupted:
+        raise KeyboardInterrupt
+
+
+def _here(
+    pending: Pending,
+    stop: Stop,
+    chosen: SweepExecutor,
+    device: str,
+    workers: int | None,
+    max_stack: int | None,
+    live: int | None,
+    folder: Path | None,
+) -> Generator[Record, None, None]:
+    """Who carries them out on this machine."""
+    _check_device(device)
+    count = min(workers or os.cpu_count() or 1, max(len(pending), 1))
+    if chosen == "stacked":
+        abreast = Abreast(
+            device=device, max_stack=max_stack, live=live, folder=folder, stops=stop.is_due
+        )
+        return abreast.records(pending)
+    if chosen == "processes" and count > 1:
+        return in_processes(pending, workers=count, folder=folder, stop=stop)
+    return one_at_a_time(pending, device=device, folder=folder, stops=stop.is_due)
+
+
+def _executor(executor: SweepExecutor | None, device: str, max_stack: int | None) -> SweepExecutor:
+    usual: SweepExecutor = "processes" if device == "cpu" else "stacked"
+    chosen = usual if executor is None else executor
+    if chosen not in get_args(SweepExecutor):
+        allowed = ", ".join(get_args(SweepExecutor))
+        raise SettingsError(f"executor is {executor!r}; allowed: {allowed}")
+    if chosen == "processes" and device != "cpu":
+        raise SettingsError(f"device is {device!r}; that goes with serial or stacked only")
+    if max_stack is not None and (chosen != "stacked" or max_stack < 1):
+        raise SettingsError(
+            f"max_stack is {max_stack}; allowed: at least 1, and with the stacked executor only"
+        )
+    return chosen
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingsError(f"device is {device!r}, which cannot be used: {reason}") from None

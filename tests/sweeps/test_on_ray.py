@@ -1,0 +1,114 @@
+"""A sweep on a real Ray cluster of two nodes: the same records as here, though a worker dies."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.sweeps.small_sweeps import FILE, experiments
+
+from fedcompass.errors import MissingExtra
+from fedcompass.simulation.problems import build_problem
+from fedcompass.sweeps import Store, Sweep, run_all
+from fedcompass.sweeps.shipping import Receiver, Sender
+
+ROOT = Path(__file__).parents[2]
+OURS = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The cluster's address; its first worker to build a model kills itself."""
+    pytest.importorskip("ray")
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("ray_cluster.py"))],
+        env={**os.environ, **OURS, "SWEEP_TEST_DEATH": str(tmp_path / "died")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        address = process.stdout.readline().strip()
+        assert address, "the cluster did not start"
+        yield address
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(timeout=60)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its own session: nothing is left behind
+            process.wait()
+            process.stdout.close()
+
+
+def test_a_cluster_gives_the_same_records_though_a_worker_is_killed(
+    cluster: str, tmp_path: Path
+) -> None:
+    file, died = tmp_path / "small.toml", tmp_path / "died"
+    model = 'model = "tests.sweeps.small_sweeps:dies_once"'
+    file.write_text(FILE.replace("horizon =", f"{model}\nhorizon ="))
+    command = ["sweep", str(file), "--store", str(tmp_path / "ray.jsonl"), "--on", cluster]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedcompass", *command],
+        env={**os.environ, **OURS},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # Ray itself prints a remark about the dead worker first.
+    assert done.stdout.splitlines()[-1].startswith("4 of 4 done; see them: fedcompass table")
+    assert died.exists(), "no worker was killed"
+    lines = (tmp_path / "ray.jsonl").read_text().splitlines()
+    assert len(lines) == 1 + 4
+    there = Store(tmp_path / "ray.jsonl").records()
+    local = run_all(
+        Sweep.from_toml(file).experiments(), Store(tmp_path / "here.jsonl"), executor="serial"
+    )
+    assert sorted(there, key=lambda record: record.key) == sorted(
+        local, key=lambda record: record.key
+    )
+
+
+def test_what_problems_share_is_stored_once_and_shared_again() -> None:
+    stored: list[Any] = []
+
+    def put(thing: Any) -> int:
+        stored.append(thing)
+        return len(stored) - 1
+
+    sender, receiver = Sender(put), Receiver(stored.__getitem__)
+    problems = [build_problem(experiment) for experiment in experiments(3)]
+    parcels = [sender.pack(problem) for problem in problems]
+    assert len(stored) == 5  # inputs and targets, for training and test, and the normalization
+    assert all(len(parcel.content) < 200_000 for parcel in parcels)
+    unpacked = [receiver.unpack(parcel) for parcel in parcels]
+    assert len({id(problem.clients[0].inputs) for problem in unpacked}) == 1
+    assert len({id(problem.transform) for problem in unpacked}) == 1
+    for problem, other in zip(problems, unpacked, strict=True):
+        assert torch.equal(problem.test.inputs, other.test.inputs)
+        for samples, others in zip(problem.clients, other.clients, strict=True):
+            rows = torch.arange(len(samples))
+            for one, two in zip(samples.batch(rows), others.batch(rows), strict=True):
+                assert torch.equal(one, two)
+
+
+def test_without_ray_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'fedcompass\[ray\]'"):
+        list(run_all(experiments(1), Store(tmp_path / "r.jsonl"), where="ray"))

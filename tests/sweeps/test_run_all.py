@@ -1,0 +1,198 @@
+"""Running lists of experiments: each once, the same however it is done, and whatever stops it."""
+
+from collections.abc import Callable
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sweeps.small_sweeps import experiments
+
+from fedcompass.errors import DataError, SettingsError, TaskFailed
+from fedcompass.experiment import Experiment
+from fedcompass.simulation.run import simulate
+from fedcompass.sweeps import Record, Store, record_of, run_all
+from fedcompass.sweeps.abreast import Abreast
+from fedcompass.sweeps.one_at_a_time import carry_out, place
+
+MODELS = "tests.sweeps.small_sweeps"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "results.jsonl")
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """Says to stop from its so many-th call on."""
+    numbers = count()
+    return lambda: next(numbers) >= calls
+
+
+def test_records_are_those_of_simulate(store: Store) -> None:
+    chosen = experiments()
+    records = list(run_all(chosen, store, executor="serial"))
+    assert records == [record_of(simulate(experiment), "cpu") for experiment in chosen]
+    assert store.records() == records
+
+
+def test_what_is_done_is_not_run_again(store: Store) -> None:
+    chosen = experiments()
+    first = list(run_all(chosen[:3], store, executor="serial"))
+    assert [record.key for record in first] == [experiment.key() for experiment in chosen[:3]]
+    rest = list(run_all([*chosen, *chosen], store, executor="serial"))
+    assert [record.key for record in rest] == [chosen[3].key()]
+    assert list(run_all(chosen, store)) == []
+    assert len(store.path.read_text().splitlines()) == 1 + 4
+
+
+def test_a_sweep_that_is_left_keeps_what_is_done_and_lets_go_of_the_rest(store: Store) -> None:
+    chosen = experiments()
+    with closing(run_all(chosen, store, executor="serial")) as records:
+        first = next(records)
+    assert store.records() == [first]
+    rest = list(run_all(chosen, Store(store.path), executor="serial"))
+    assert [record.key for record in rest] == [experiment.key() for experiment in chosen[1:]]
+
+
+def test_processes_give_the_same_records(store: Store, tmp_path: Path) -> None:
+    chosen = experiments(3)
+    kept = tmp_path / "in-progress"
+    records = list(run_all(chosen, store, workers=2, folder=kept))
+    alone = Store(tmp_path / "alone.jsonl")
+    assert _by_key(records) == _by_key(run_all(chosen, alone, executor="serial"))
+    assert list(kept.iterdir()) == []
+
+
+def test_a_stack_gives_the_same_schedule_and_numbers_up_to_rounding(
+    store: Store, tmp_path: Path
+) -> None:
+    chosen = experiments()
+    kept = tmp_path / "in-progress"
+    stacked = run_all(chosen, store, executor="stacked", max_stack=4, live=3, folder=kept)
+    alone = _by_key(run_all(chosen, Store(tmp_path / "alone.jsonl"), executor="serial"))
+    for record in stacked:
+        other = alone.pop(record.key)
+        assert record.device == "cpu, stacked"
+        assert [point[:2] for point in record.curve] == [point[:2] for point in other.curve]
+        assert record.outcome is not None
+        assert other.outcome is not None
+        assert record.outcome.local_steps == other.outcome.local_steps
+        assert record.outcome.top == pytest.approx(other.outcome.top, abs=0.02)
+    assert alone == {}
+    assert list(kept.iterdir()) == []
+
+
+def _by_key(records: Any) -> dict[str, Record]:
+    return {record.key: record for record in records}
+
+
+def test_nothing_starts_once_the_budget_is_spent(store: Store) -> None:
+    for executor in ("serial", "stacked"):
+        assert list(run_all(experiments(), store, executor=executor, budget=0.0)) == []
+    assert store.records() == []
+
+
+def test_a_run_stopped_on_the_way_goes_on_to_the_same_end(store: Store, tmp_path: Path) -> None:
+    experiment = experiments(1)[0].with_settings({"horizon": 6.0})
+    kept = tmp_path / "in-progress"
+    path = place(kept, experiment)
+    assert path is not None
+    for _ in range(2):
+        assert carry_out(experiment, device="cpu", path=path, stops=after(3)) is None
+        assert (path / "checkpoint.safetensors").exists()
+    (record,) = run_all([experiment], store, executor="serial", folder=kept)
+    assert record == record_of(simulate(experiment), "cpu")
+    assert not path.exists()
+
+
+def test_runs_stopped_in_a_stack_go_on_too(store: Store, tmp_path: Path) -> None:
+    chosen = [e.with_settings({"horizon": 6.0}) for e in experiments(2)]
+    kept = tmp_path / "in-progress"
+    stopped = Abreast(device="cpu", max_stack=None, live=None, folder=kept, stops=after(4))
+    assert list(stopped.records(iter(chosen))) == []
+    assert len(list(kept.glob("*/checkpoint.safetensors"))) == 2
+    records = list(run_all(chosen, store, executor="serial", folder=kept))
+    assert [record.key for record in records] == [experiment.key() for experiment in chosen]
+    for record, experiment in zip(records, chosen, strict=True):
+        whole = record_of(simulate(experiment), "cpu")
+        assert [point[:2] for point in record.curve] == [point[:2] for point in whole.curve]
+
+
+def test_without_a_folder_a_stopped_run_leaves_nothing(tmp_path: Path) -> None:
+    assert carry_out(experiments(1)[0], device="cpu", path=None, stops=after(2)) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("file", ["checkpoint.safetensors", "experiment.toml"])
+def test_a_damaged_folder_is_begun_anew(store: Store, tmp_path: Path, file: str) -> None:
+    experiment = experiments(1)[0]
+    path = place(tmp_path / "in-progress", experiment)
+    assert path is not None
+    carry_out(experiment, device="cpu", path=path, stops=after(2))
+    (path / file).write_text("damaged")
+    (record,) = run_all([experiment], store, executor="serial", folder=tmp_path / "in-progress")
+    assert record == record_of(simulate(experiment), "cpu")
+
+
+def test_a_failed_run_is_recorded_in_one_line_and_tried_again(store: Store) -> None:
+    chosen = experiments(2, base={"model": f"{MODELS}:fails_when_called_second"})
+    first, second = run_all(chosen, store, executor="serial")
+    assert (
+        first.error == f"model '{MODELS}:fails_when_called_second' raised ValueError: not this time"
+    )
+    assert second.is_done
+    assert [record.is_done for record in store.records()] == [True, False]
+    (again,) = run_all(chosen, Store(store.path), executor="serial")
+    assert (again.key, again.is_done) == (first.key, True)
+    assert all(record.is_done for record in Store(store.path).records())
+
+
+def test_a_failing_run_in_a_stack_leaves_the_others_alone(store: Store, tmp_path: Path) -> None:
+    good, other = experiments(2)
+    path = tmp_path / "in-progress" / other.key()
+    path.parent.mkdir()
+    path.touch()  # a file where its folder would be
+    runs = run_all([other, good], store, executor="stacked", folder=tmp_path / "in-progress")
+    records = _by_key(runs)
+    assert records[good.key()].is_done
+    assert "exists already" in str(records[other.key()].error)
+
+
+def test_a_process_that_dies_is_one_line(store: Store) -> None:
+    chosen = experiments(2, base={"model": f"{MODELS}:dies_in_a_worker_process"})
+    with pytest.raises(TaskFailed, match=r"a process died .*the same command goes on"):
+        list(run_all(chosen, store, workers=2))
+    assert store.records() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"executor": "magic"}, "executor is 'magic'; allowed: serial, processes, stacked"),
+        ({"device": "abacus"}, "device is 'abacus', which cannot be used"),
+        ({"device": "cuda", "executor": "processes"}, "goes with serial or stacked only"),
+        ({"max_stack": 4}, "max_stack is 4; allowed: at least 1, and with the stacked executor"),
+        ({"max_stack": 0, "executor": "stacked"}, "max_stack is 0; allowed: at least 1"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_runs(
+    store: Store, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        list(run_all(experiments(1), store, **options))
+    assert not store.path.exists()
+
+
+def test_missing_data_and_models_are_said_before_anything_runs(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = experiments(1)
+    with pytest.raises(SettingsError, match="no_such"):
+        list(run_all([*good, Experiment(model="no_such")], store, executor="serial"))
+    for name in ("FEDCOMPASS_DATA", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(DataError, match="cifar10"):
+        list(run_all([*good, Experiment(data={"name": "cifar10"})], store, executor="serial"))
+    assert store.records() == []

@@ -1,0 +1,188 @@
+"""`fedcompass sweep` and `fedcompass table` as a person uses them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from tests.sweeps.small_sweeps import FILE, made_record
+from typer.testing import CliRunner
+
+from fedcompass.cli import app
+from fedcompass.cli.duration import in_words, parse_duration
+from fedcompass.errors import FedcompassError, SettingsError
+from fedcompass.sweeps import Store
+
+LONG = FILE.replace("horizon = 2.0", "horizon = 4000.0")
+TABLE_FILE = """\
+name = "made"
+seeds = 3
+[base]
+horizon = 40.0
+target = 0.8
+[grid]
+"fleet.clients" = [5, 20]
+"strategy.name" = ["fedavg", "fedbuff", "fedcompass"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(FILE)
+
+
+def fedcompass(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner(mix_stderr=False).invoke(app, arguments)
+    if isinstance(result.exception, FedcompassError):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_a_sweep_runs_each_experiment_once_and_says_how_to_see_them() -> None:
+    result = fedcompass("sweep", "small.toml", "--executor", "serial")
+    assert result.stdout == "4 of 4 done; see them: fedcompass table small.toml\n"
+    lines = result.stderr.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "  [1/4] fedavg, seed 0",
+        "  [2/4] fedcompass, seed 0",
+        "  [3/4] fedavg, seed 1",
+        "  [4/4] fedcompass, seed 1",
+    ]
+    again = fedcompass("sweep", "small.toml", "--executor", "serial")
+    assert (again.stdout, again.stderr) == (result.stdout, "")
+    assert len(Store("runs/small/results.jsonl").records()) == 4
+    assert sorted(path.name for path in Path("runs/small").iterdir()) == [
+        ".results.jsonl.claims",
+        "in-progress",
+        "results.jsonl",
+    ]
+    table = fedcompass("table", "small.toml").stdout.splitlines()
+    assert table[0].split("  ")[:2] == ["strategy.name", "time to 20%"]
+    assert [line.split()[0] for line in table[1:3]] == ["fedavg", "fedcompass"]
+
+
+def test_a_spent_budget_is_no_failure() -> None:
+    result = fedcompass("sweep", "small.toml", "--budget", "0.000001s", "--executor", "serial")
+    assert result.stdout == "0 of 4 done; the same command goes on\n"
+
+
+def test_a_failed_run_is_named_and_makes_the_exit_code_one() -> None:
+    model = "tests.sweeps.small_sweeps:network"
+    Path("small.toml").write_text(FILE.replace("horizon =", f'model = "{model}"\nhorizon ='))
+    in_the_way = Path("runs/small/in-progress")
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()  # no run's folder can be made in it
+    result = fedcompass("sweep", "small.toml", "--executor", "serial", code=1)
+    assert result.stdout == "0 of 4 done; 4 failed; the same command tries them again\n"
+    assert "fedavg, seed 0: failed: " in result.stderr
+    in_the_way.unlink()
+    assert fedcompass("sweep", "small.toml", "--executor", "serial").stdout.startswith("4 of 4")
+
+
+def test_ctrl_c_puts_runs_away_and_two_sweeps_share_a_store() -> None:
+    Path("long.toml").write_text(LONG)
+    command = [sys.executable, "-m", "fedcompass", "sweep", "long.toml", "--executor", "serial"]
+    folder = Path("runs/small/in-progress")
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        deadline = time.monotonic() + 120
+        while len(list(folder.glob("*/journal.jsonl"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(list(folder.glob("*/journal.jsonl"))) == 2, "both are at the same run"
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        for process in processes:
+            out, errors = process.communicate(timeout=120)
+            assert (process.returncode, out) == (130, "")
+            assert errors == "stopped; 0 of 4 done; the same command goes on\n"
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                process.communicate()
+    assert len(list(folder.glob("*/checkpoint.safetensors"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sweep", "small.toml", "--budget", "soon"], "--budget is 'soon'; allowed: such as 9m"),
+        (["sweep", "small.toml", "--executor", "magic"], "executor is 'magic'; allowed: serial"),
+        (["sweep", "missing.toml"], "missing.toml: No such file"),
+        (["table", "small.toml"], "runs/small/results.jsonl is not there; run `fedcompass sweep`"),
+        (["table", "x.jsonl", "--format", "pdf"], "--format is 'pdf'; allowed: text, csv"),
+        (["table", "x.jsonl", "--metric", "joy"], "--metric is 'joy'; allowed: time, accuracy"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        fedcompass(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_budget_is_written_as_people_write_it() -> None:
+    durations = {
+        "9m": 540.0,
+        "1h30m": 5400.0,
+        "90s": 90.0,
+        "90": 90.0,
+        "1.5h": 5400.0,
+        "2m5": 125.0,
+    }
+    assert {text: parse_duration(text) for text in durations} == durations
+    for text in ("", "0", "-1", "9 m", "m", "1m1h"):
+        with pytest.raises(SettingsError, match="allowed: such as 9m, 90s or 1h30m"):
+            parse_duration(text)
+    words = [in_words(seconds) for seconds in (4.4, 100, 1000, 4000)]
+    assert words == ["4 s", "1 min 40 s", "17 min", "1 h 6 min"]
+
+
+@pytest.fixture
+def made() -> None:
+    """A store no run gave: one cell whole, one partial, one failed, one that misses."""
+    Path("made.toml").write_text(TABLE_FILE)
+    store = Store("runs/made/results.jsonl")
+    times: dict[tuple[int, str], list[float | None]] = {
+        (5, "fedavg"): [31.0, 29.0, 33.5],
+        (5, "fedbuff"): [12.0, None, None],
+        (5, "fedcompass"): [10.0, 11.0, 12.0],
+        (20, "fedavg"): [38.0],
+        (20, "fedcompass"): [20.0, 21.0],
+    }
+    for (clients, name), runs in times.items():
+        for seed, reached in enumerate(runs):
+            top = 0.9 - clients / 1000 + seed / 100
+            store.append(made_record(name, seed, time=reached, top=top, fleet={"clients": clients}))
+    store.append(made_record("fedbuff", 0, error="no data", fleet={"clients": 20}))
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("output", ["text", "csv", "markdown", "latex"])
+def test_tables_look_as_they_should(output: str, golden: Callable[[str, str], None]) -> None:
+    parts = [
+        fedcompass("table", "made.toml", "--format", output).stdout,
+        fedcompass("table", "made.toml", "--format", output, "--columns", "fleet.clients").stdout,
+        fedcompass(
+            *("table", "runs/made", "--format", output, "--metric", "accuracy"),
+            *("--rows", "fleet.clients", "--reference", "fedavg"),
+        ).stdout,
+    ]
+    golden(f"table-{output}.txt", "\n".join(parts))
+
+
+@pytest.mark.usefixtures("made")
+def test_an_axis_that_is_not_there_is_named() -> None:
+    with pytest.raises(SettingsError, match="axis 'speed' is not in these results; they have: "):
+        fedcompass("table", "made.toml", "--columns", "speed")
+    with pytest.raises(SettingsError, match=r"'fleet\.clients' is named twice"):
+        fedcompass("table", "made.toml", "--columns", "fleet.clients", "--rows", "fleet.clients")
