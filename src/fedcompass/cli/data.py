@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcompass.cli.medical_data import check_centers, list_centers
 from fedcompass.cli.plain_table import plain_table
 
 if TYPE_CHECKING:
@@ -34,14 +35,15 @@ _Root = Annotated[
 def _list(data_root: _Root = None) -> None:
     """Print each dataset's name, its size and where it was found."""
     from fedcompass.data.places import roots
-    from fedcompass.data.sources import NAMES
+    from fedcompass.data.sources import BUNDLED, SOURCES
 
     rows = []
-    for name in NAMES:
+    for name in (BUNDLED, *SOURCES):
         files = _stored_files(name, data_root)
         size = _readable(sum(file.stat().st_size for file in files)) if files else "-"
         rows.append([name, size, _where(name, files)])
     print(plain_table(["name", "size", "where"], rows, left=(0, 2)))
+    print("\n" + list_centers(data_root))
     print(f"\nlooked in {', '.join(map(str, roots(data_root)))}")
     print("`fedcompass data fetch NAME` downloads one; `data check NAME` reads and checks it.")
 
@@ -100,9 +102,13 @@ def _cifar_files(_known: "Source", folder: Path) -> list[Path]:
 
 @data.command("check")
 def _check(name: _Name, data_root: _Root = None) -> None:
-    """Read a dataset, check it against its published checksums and count its classes."""
+    """Read a dataset, check it against what was published and count its classes (and centers)."""
     from fedcompass.data.catalogue import load
+    from fedcompass.data.sources import MEDICAL
 
+    if name in MEDICAL:
+        print(check_centers(name, data_root))
+        return
     loaded = load(name, data_root)
     files = _stored_files(name, data_root)
     shape = "x".join(map(str, loaded.input_shape))

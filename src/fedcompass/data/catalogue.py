@@ -14,6 +14,7 @@ from fedcompass.data.places import candidates, not_found
 from fedcompass.data.sources import (
     BUNDLED,
     CIFAR10,
+    MEDICAL,
     MNIST,
     NAMES,
     SOURCES,
@@ -34,6 +35,10 @@ def load(name: str, root: Path | None = None) -> Dataset:
         SettingsError: the name is unknown.
         DataError: the dataset is nowhere, incomplete, damaged or not the published one.
     """
+    if name in MEDICAL:
+        from fedcompass.medical import loading  # needs the extra only for images and volumes
+
+        return loading.load(name, root)
     if name == BUNDLED:
         return _assemble(BUNDLED, MNIST, *_read_bundled())
     known = source(name)

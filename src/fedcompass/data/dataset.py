@@ -5,8 +5,10 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedcompass.errors import DataError
+from fedcompass.training.problem import Augment, Loss
 
 __all__ = ["Dataset", "Normalize"]
 
@@ -55,7 +57,10 @@ class Dataset:
     train_targets, test_targets: one per sample; int64 in 0..classes-1 for classification.
     classes: how many outputs a network for this task has.
     mean, std: per channel, of the training pixels scaled to 0..1; empty for no normalization.
-    train_centers: the natural center of each training sample, for the partition by center.
+    train_centers, test_centers: the natural center of each sample, for the partition by center.
+    loss: what a network for this task is trained with.
+    augment: varies training batches, and cuts them to the test inputs' shape.
+    remarks: what a reader of results must know, one line each.
     """
 
     name: str
@@ -67,6 +72,10 @@ class Dataset:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     train_centers: Tensor | None = None
+    test_centers: Tensor | None = None
+    loss: Loss = functional.cross_entropy
+    augment: Augment | None = None
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse parts that do not fit together.
@@ -76,20 +85,23 @@ class Dataset:
         """
         self._check_lengths("train", self.train_inputs, self.train_targets)
         self._check_lengths("test", self.test_inputs, self.test_targets)
-        if self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
+        if self.augment is None and self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
             raise DataError(
-                f"dataset {self.name!r} has training inputs of shape {self.input_shape} "
-                f"and test inputs of shape {tuple(self.test_inputs.shape[1:])}; make them equal"
+                f"dataset {self.name!r} has training inputs of shape "
+                f"{tuple(self.train_inputs.shape[1:])} and test inputs of shape "
+                f"{self.input_shape}; make them equal"
             )
         if self.train_centers is not None:
             self._check_lengths("train", self.train_inputs, self.train_centers, "centers")
+        if self.test_centers is not None:
+            self._check_lengths("test", self.test_inputs, self.test_centers, "centers")
         self._check_classes("train", self.train_targets)
         self._check_classes("test", self.test_targets)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one sample, as a network's factory takes it."""
-        return tuple(self.train_inputs.shape[1:])
+        return tuple(self.test_inputs.shape[1:])
 
     @cached_property
     def normalize(self) -> Normalize:

@@ -68,7 +68,15 @@ def partition(
 
 
 def class_counts(parts: Sequence[Tensor], targets: Tensor, classes: int) -> Tensor:
-    """How many samples of each class (column) each client (row) has, as int64."""
+    """How many samples of each class (column) each client (row) has, as int64.
+
+    Raises:
+        SettingsError: the samples have no class each.
+    """
+    if targets.ndim != 1 or targets.dtype.is_floating_point:
+        raise SettingsError(
+            "this dataset has no class per sample to count; `fedcompass data check` counts others"
+        )
     return torch.stack([torch.bincount(targets[part], minlength=classes) for part in parts])
 
 

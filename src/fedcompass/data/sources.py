@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from fedcompass.errors import SettingsError
+from fedcompass.medical.sources import SOURCES as MEDICAL_SOURCES
 from fedcompass.settings import unknown_key
 
-__all__ = ["BUNDLED", "NAMES", "SOURCES", "Source", "SourceFile", "source"]
+__all__ = ["BUNDLED", "MEDICAL", "NAMES", "SOURCES", "Source", "SourceFile", "source"]
 
 BUNDLED = "mnist-mini"
 """The subset of MNIST inside the package; needs no download."""
@@ -115,7 +116,10 @@ CIFAR10 = Source(
 
 SOURCES: dict[str, Source] = {s.name: s for s in (MNIST, FASHION_MNIST, CIFAR10)}
 
-NAMES: tuple[str, ...] = (BUNDLED, *SOURCES)
+MEDICAL: tuple[str, ...] = tuple(MEDICAL_SOURCES)
+"""The medical datasets, which are naturally split into centers; `fedcompass.medical` has them."""
+
+NAMES: tuple[str, ...] = (BUNDLED, *SOURCES, *MEDICAL)
 """Every dataset `catalogue.load` knows."""
 
 
@@ -127,6 +131,9 @@ def source(name: str) -> Source:
     """
     if name == BUNDLED:
         raise SettingsError(f"dataset {name!r} is part of fedcompass; there is nothing to fetch")
+    if name in MEDICAL_SOURCES:
+        obtain = MEDICAL_SOURCES[name].obtain
+        raise SettingsError(f"dataset {name!r} is not ours to fetch; {obtain}")
     if name not in SOURCES:
         raise SettingsError(unknown_key(name, NAMES, "the catalogue").replace("setting", "dataset"))
     return SOURCES[name]

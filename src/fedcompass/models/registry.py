@@ -8,12 +8,15 @@ from torch import nn
 
 from fedcompass.errors import SettingsError
 from fedcompass.models.cnn import mnist_cnn
+from fedcompass.models.efficientnet import efficientnet_b0
 from fedcompass.models.factory import call_factory, find_factory
+from fedcompass.models.linear import linear
 from fedcompass.models.mlp import mlp
 from fedcompass.models.resnet import resnet18
+from fedcompass.models.unet3d import unet3d
 from fedcompass.settings import unknown_key
 
-__all__ = ["NAMES", "build", "build_seeded"]
+__all__ = ["MEDICAL_NAMES", "NAMES", "build", "build_seeded"]
 
 _KNOWN: dict[str, Callable[..., nn.Module]] = {
     "mnist_cnn": mnist_cnn,
@@ -21,8 +24,17 @@ _KNOWN: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,
 }
 
+_MEDICAL: dict[str, Callable[..., nn.Module]] = {
+    "linear": linear,
+    "unet3d": unet3d,
+    "efficientnet_b0": efficientnet_b0,
+}
+
 NAMES: tuple[str, ...] = tuple(_KNOWN)
-"""The networks that come with fedcompass."""
+"""The networks for the paper's classic datasets; they read images of any size."""
+
+MEDICAL_NAMES: tuple[str, ...] = tuple(_MEDICAL)
+"""The networks for FLamby's medical datasets."""
 
 
 def build(name: str, *, input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -37,10 +49,11 @@ def build(name: str, *, input_shape: tuple[int, ...], classes: int) -> nn.Module
     arguments: dict[str, Any] = {"input_shape": tuple(input_shape), "classes": classes}
     if ":" in name:
         return call_factory(name, find_factory(name), arguments)
-    if name not in _KNOWN:
-        said = unknown_key(name, _KNOWN, "fedcompass").replace("setting", "model")
+    known = {**_KNOWN, **_MEDICAL}
+    if name not in known:
+        said = unknown_key(name, known, "fedcompass").replace("setting", "model")
         raise SettingsError(f"{said}; your own is named package.module:factory")
-    return _KNOWN[name](**arguments)
+    return known[name](**arguments)
 
 
 def build_seeded(name: str, seed: int, *, input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -13,6 +13,7 @@ from fedcompass.training.problem import Samples
 __all__ = ["evaluate", "evaluate_clients"]
 
 _BATCH_SIZE = 128  # larger ones are slower: their activations no longer fit the cache
+_VALUES = 1 << 21  # input values of a batch at most; a network keeps a hundred times as many
 
 
 def evaluate(
@@ -43,9 +44,10 @@ def _measure(
 ) -> dict[str, float]:
     problem, module = trainer.problem, trainer.model.module.eval()
     metrics = make_metrics(names, problem.loss)
+    size = max(1, min(_BATCH_SIZE, _VALUES // max(1, samples.inputs[0].numel())))
     try:
         with torch.inference_mode():
-            for rows in torch.split(torch.arange(len(samples), device=trainer.device), _BATCH_SIZE):
+            for rows in torch.split(torch.arange(len(samples), device=trainer.device), size):
                 # A copy of the rows, not a slice: where a slice starts in memory can change how
                 # a matrix product is blocked, and so the last bit.
                 inputs, targets = samples.batch(rows)

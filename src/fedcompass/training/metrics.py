@@ -15,6 +15,8 @@ __all__ = [
     "METRICS",
     "Accuracy",
     "BalancedAccuracy",
+    "BinaryAccuracy",
+    "Concordance",
     "MeanLoss",
     "Metric",
     "SoftDice",
@@ -89,6 +91,57 @@ class BalancedAccuracy:
         return float((torch.as_tensor(self._hits)[occurs].double() / targets[occurs]).mean())
 
 
+class BinaryAccuracy:
+    """Share of labels 0 and 1 that the sign of one score per sample [samples, 1] tells."""
+
+    def __init__(self, _loss: Loss) -> None:
+        self._hits: Tensor | int = 0
+        self._targets = 0
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        """Count hits; a score above 0 says 1, as a probability above one half does."""
+        if outputs.shape != (len(targets), 1):
+            raise SettingsError(
+                f"binary_accuracy needs outputs [samples, 1]; got {list(outputs.shape)}"
+            )
+        self._hits = self._hits + ((outputs[:, 0] > 0) == (targets > 0)).sum()
+        self._targets += len(targets)
+
+    def value(self) -> float:
+        """Hits over targets."""
+        return int(self._hits) / self._targets
+
+
+class Concordance:
+    """Concordance index: how often the higher score goes with the earlier event.
+
+    Outputs are scores [samples, 1]; targets (event, time) [samples, 2]. Of each pair that can be
+    compared (an event, and anybody later, or censored at the same time) it is 1 if the event has
+    the higher score, one half if the scores are equal. Keeps every score: a pair may lie in two
+    batches.
+    """
+
+    def __init__(self, _loss: Loss) -> None:
+        self._scores: list[Tensor] = []
+        self._targets: list[Tensor] = []
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        """Keep the scores and the truth."""
+        self._scores.append(outputs[:, 0])
+        self._targets.append(targets)
+
+    def value(self) -> float:
+        """Mean over the pairs; not a number if there is none."""
+        scores, truth = torch.cat(self._scores), torch.cat(self._targets)
+        event, time = truth[:, 0] > 0, truth[:, 1]
+        later = time[None] > time[:, None]
+        censored_then = (time[None] == time[:, None]) & ~event[None]
+        pairs = event[:, None] & (later | censored_then)
+        right = (scores[:, None] > scores[None]).double()
+        right += 0.5 * (scores[:, None] == scores[None])
+        return float(right[pairs].mean())
+
+
 class SoftDice:
     """Mean over samples and classes of sum(p y) / (sum (p + y) / 2 + 1e-7); 1 where both are empty.
 
@@ -103,7 +156,7 @@ class SoftDice:
     def add(self, outputs: Tensor, targets: Tensor) -> None:
         """Score each sample and class over its spatial axes."""
         if targets.ndim == outputs.ndim - 1:
-            targets = functional.one_hot(targets, outputs.shape[1]).movedim(-1, 1)
+            targets = functional.one_hot(targets.long(), outputs.shape[1]).movedim(-1, 1)
         p, y = outputs.flatten(2), targets.flatten(2)
         overlap = (p * y).sum(2)
         size = (0.5 * (p + y)).sum(2)
@@ -120,6 +173,8 @@ METRICS: dict[str, Callable[[Loss], Metric]] = {
     "loss": MeanLoss,
     "accuracy": Accuracy,
     "balanced_accuracy": BalancedAccuracy,
+    "binary_accuracy": BinaryAccuracy,
+    "concordance": Concordance,
     "dice": SoftDice,
 }
 """Every metric by its name; each is made from the problem's loss."""

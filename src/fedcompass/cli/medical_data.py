@@ -1,0 +1,128 @@
+"""What the command line says about medical data: which centers are there, with how many samples."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcompass.cli.plain_table import plain_table
+from fedcompass.medical.sources import SOURCES
+
+if TYPE_CHECKING:
+    from fedcompass.data.dataset import Dataset
+    from fedcompass.experiment import Experiment
+    from fedcompass.medical.census import CenterCensus
+    from fedcompass.medical.prepared import Progress
+
+__all__ = ["about_data", "check_centers", "list_centers"]
+
+
+def about_data(experiment: "Experiment") -> None:
+    """Prepare an experiment's data with a progress bar, and say what one must know about them."""
+    from fedcompass.simulation.problems import remarks_on
+
+    name, root = experiment.data.name, experiment.data.root
+    if name in SOURCES:
+        _loaded(name, root)
+    for remark in remarks_on(experiment):
+        print(remark, flush=True)
+
+
+def list_centers(root: Path | None) -> str:
+    """A table of the medical datasets: how many centers of each were found, and where."""
+    from fedcompass.errors import DataError
+    from fedcompass.medical.finding import find
+
+    rows = []
+    for name, source in SOURCES.items():
+        try:
+            folder, present = find(source, root)
+        except DataError:
+            rows.append([name, "-", "not found"])
+        else:
+            rows.append([name, f"{len(present)} of {len(source.centers)}", str(folder)])
+    return plain_table(["medical", "centers", "where"], rows, left=(0, 2))
+
+
+def check_centers(name: str, root: Path | None) -> str:
+    """Read and prepare a dataset whole; its samples and labels per center, and what is missing."""
+    from fedcompass.medical.census import census
+    from fedcompass.medical.finding import find
+
+    source = SOURCES[name]
+    dataset = _loaded(name, root)
+    rows = census(dataset, source)
+    shape = "x".join(map(str, dataset.input_shape))
+    lines = [
+        f"{name}: {find(source, root)[0]}, checked",
+        f"{source.title}. {source.licence}",
+        f"{len(dataset.train_inputs)} training and {len(dataset.test_inputs)} test samples, "
+        f"{shape} for the network",
+        *dataset.remarks,
+        "",
+        _sizes(rows),
+    ]
+    if source.labels:
+        lines += ["", _labels("training", rows, source.labels)]
+        lines += ["", _labels("test", rows, source.labels)]
+    return "\n".join(lines)
+
+
+def _sizes(rows: "Sequence[CenterCensus]") -> str:
+    cells = []
+    for row in rows:
+        sizes = (row.train, row.test)
+        if row.published is None:
+            said = "artificial" if any(sizes) else "missing"
+        elif sizes == row.published:
+            said = "as published"
+        else:
+            wanted = f"published {row.published[0]} and {row.published[1]}"
+            said = f"differs: {wanted}" if any(sizes) else f"missing: {wanted}"
+        cells.append([str(row.number), row.name, str(row.train), str(row.test), said])
+    total = [str(sum(row.train for row in rows)), str(sum(row.test for row in rows))]
+    cells.append(["all", "", *total, ""])
+    return plain_table(["center", "name", "training", "test", ""], cells, left=(1, 4))
+
+
+def _labels(part: str, rows: "Sequence[CenterCensus]", names: Sequence[str]) -> str:
+    counts = [row.train_labels if part == "training" else row.test_labels for row in rows]
+    cells = [[row.name, *map(str, of)] for row, of in zip(rows, counts, strict=True)]
+    cells.append(["all", *(str(sum(column)) for column in zip(*counts, strict=True))])
+    return plain_table([part, *names], cells, left=(0,))
+
+
+def _loaded(name: str, root: Path | None) -> "Dataset":
+    from fedcompass.medical.loading import load
+
+    with _bar(name) as progress:
+        return load(name, root, progress)
+
+
+@contextmanager
+def _bar(name: str) -> "Iterator[Progress]":
+    """A bar in a terminal, a line for each finished part elsewhere; both on stderr."""
+    if not sys.stderr.isatty():
+        yield lambda part, done, total: _tell_when_done(f"{name}, {part}", done, total)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        tasks = {}
+
+        def show(part: str, done: int, total: int) -> None:
+            if part not in tasks:
+                tasks[part] = bars.add_task(f"preparing {name}, {part}", total=total)
+            bars.update(tasks[part], completed=done)
+
+        yield show
+
+
+def _tell_when_done(what: str, done: int, total: int) -> None:
+    if done == total:
+        print(f"prepared {what}: {total} samples", file=sys.stderr, flush=True)

@@ -1,0 +1,94 @@
+"""The losses of FLamby's tasks; each is a batch's mean, with FLamby's own formula."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedcompass.errors import SettingsError
+from fedcompass.settings import unknown_key
+from fedcompass.training.problem import Loss
+
+__all__ = [
+    "ISIC_CLASS_WEIGHTS",
+    "LOSSES",
+    "FocalLoss",
+    "check_loss",
+    "cox_loss",
+    "dice_loss",
+    "logistic_loss",
+]
+
+ISIC_CLASS_WEIGHTS = (5.5813, 2.0472, 7.0204, 26.1194, 9.5369, 101.0707, 92.5224, 38.3443)
+"""FLamby's α: the training samples of all six centers over those of each class."""
+
+
+def logistic_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Binary cross-entropy of one score per sample [samples, 1] and labels 0 and 1."""
+    scores = outputs.squeeze(1)
+    return functional.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype))
+
+
+@dataclass(frozen=True)
+class FocalLoss:
+    """Mean of -α_y (1 - p_y)^γ log p_y over the samples, p the softmax of the outputs."""
+
+    class_weights: tuple[float, ...] = ISIC_CLASS_WEIGHTS  # α
+    focus: float = 2.0  # γ
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of outputs [samples, classes] for class numbers [samples]."""
+        rows = targets.unsqueeze(1)
+        log_share = functional.log_softmax(outputs, dim=1).gather(1, rows).squeeze(1)
+        weights = outputs.new_tensor(self.class_weights)[targets]
+        return (-weights * (1 - log_share.exp()) ** self.focus * log_share).mean()
+
+
+def dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean over samples and classes of 1 - 2TP / (2TP + FP + FN + 1e-9), soft.
+
+    Outputs are probabilities [samples, classes, ...]; targets class numbers [samples, ...].
+    """
+    wanted = functional.one_hot(targets.long(), outputs.shape[1]).movedim(-1, 1)
+    p, y = outputs.flatten(2), wanted.flatten(2)
+    hits = (p * y).sum(2)
+    # FP + FN = sum p (1 - y) + sum (1 - p) y, without the two products
+    misses = p.sum(2) + y.sum(2) - 2 * hits
+    return (1 - 2 * hits / (2 * hits + misses + 1e-9)).mean()
+
+
+def cox_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean over the batch of log(sum of exp(score) of those at risk) - own score, for events.
+
+    Outputs are scores [samples, 1]; targets (event, time) [samples, 2]. At risk are those with a
+    later time; of equal times the earlier row counts as the later time, which is what FLamby's
+    sorting does. Written without sorting: it works for a stack of models, and on scores of any
+    size, where summing exponentials would overflow.
+    """
+    scores, events, times = outputs.squeeze(1), targets[:, 0], targets[:, 1]
+    row = torch.arange(len(times), device=times.device)
+    later = times.unsqueeze(0) > times.unsqueeze(1)
+    same = (times.unsqueeze(0) == times.unsqueeze(1)) & (row.unsqueeze(0) <= row.unsqueeze(1))
+    at_risk = scores.unsqueeze(0).expand(len(times), -1).masked_fill(~(later | same), -torch.inf)
+    return ((at_risk.logsumexp(dim=1) - scores) * events).mean()
+
+
+LOSSES: dict[str, Loss] = {
+    "cross_entropy": functional.cross_entropy,
+    "logistic": logistic_loss,
+    "focal": FocalLoss(),
+    "dice": dice_loss,
+    "cox": cox_loss,
+}
+"""Every loss by its name."""
+
+
+def check_loss(name: str) -> None:
+    """Refuse a name that no loss has.
+
+    Raises:
+        SettingsError: naming it, the known ones and the nearest.
+    """
+    if name not in LOSSES:
+        raise SettingsError(unknown_key(name, LOSSES, "losses"))
