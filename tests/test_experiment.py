@@ -138,6 +138,19 @@ def test_the_own_profile_leaves_a_strategy_its_own_papers_settings() -> None:
     assert own.chosen_strategy().variant == "own"
 
 
+def test_the_authors_profile_adds_their_habits_to_compass_and_to_nothing_else() -> None:
+    compass = Experiment(data={"name": "mnist"}, profile="authors")
+    habits = {"join_up_to": 1.2, "aim": "latest", "pace": {"newest_weight": 0.9}}
+    assert compass.strategy == {**Experiment(data={"name": "mnist"}).strategy, **habits}
+    assert (compass.local.rate_decay, compass.local.rate_decay_steps) == (0.995, 200)
+    given = Experiment(profile="authors", strategy={"join_up_to": 1.1, "max_steps": 90})
+    assert (given.strategy["join_up_to"], given.local.rate_decay_steps) == (1.1, 90)
+    for name in ("fedavg", "fedat"):
+        plain = Experiment(strategy={"name": name})
+        assert Experiment(strategy={"name": name}, profile="authors").strategy == plain.strategy
+        assert Experiment(strategy={"name": name}, profile="authors").local == plain.local
+
+
 def test_a_run_starts_when_all_clients_have_joined() -> None:
     chosen = Experiment(fleet={"clients": 7}, strategy={"name": "fedavg"}).chosen_strategy()
     assert chosen.scheduling.min_clients == 7
@@ -244,7 +257,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"sed": 1}, "experiment has no setting 'sed' (did you mean 'seed'?)"),
     ({"seed": -1}, "seed is -1; allowed: a whole number at least 0"),
     ({"seed": 1.5}, "seed is 1.5"),
-    ({"profile": "mine"}, "profile is 'mine'; allowed: one of 'paper', 'own'"),
+    ({"profile": "mine"}, "profile is 'mine'; allowed: one of 'paper', 'authors', 'own'"),
     ({"horizon": 0}, "horizon is 0; allowed: a number above 0"),
     ({"horizon": float("inf")}, "horizon is inf"),
     ({"max_updates": 0}, "max_updates is 0"),

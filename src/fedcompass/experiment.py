@@ -15,11 +15,14 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from fedcompass import strategies
 from fedcompass.data.partition_settings import PartitionSettings
+from fedcompass.data.sources import MEDICAL
 from fedcompass.errors import SettingsError
-from fedcompass.paper_settings import paper_settings, strategy_settings
+from fedcompass.medical.finding import usual_clients
+from fedcompass.medical.losses import check_loss
+from fedcompass.paper_settings import authors_settings, paper_settings, strategy_settings
 from fedcompass.settings import Settings, merged
 from fedcompass.simulation.fleet_settings import FleetSettings
-from fedcompass.strategies import Strategy
+from fedcompass.strategies import Strategy, known_keys
 from fedcompass.training.local import LocalSettings
 from fedcompass.training.metrics import check_metrics
 
@@ -70,12 +73,19 @@ class Experiment(Settings):
     """One run of one strategy with one seed."""
 
     seed: int = Field(default=0, ge=0)
-    profile: Literal["paper", "own"] = "paper"
-    """Fill in the strategy's settings from the FedCompass paper, or from each strategy's own."""
+    profile: Literal["paper", "authors", "own"] = "paper"
+    """Fill in the strategy's settings from the FedCompass paper (`authors`: and Compass's further
+    habits from its authors' code), or from each strategy's own paper."""
 
     data: DataSettings = DataSettings()
     model: str = ""
     """A network's name or package.module:factory; empty: the dataset's usual one."""
+
+    weights: Path | None = None
+    """A .safetensors or PyTorch file with weights to start from; unset: random ones."""
+
+    loss: str | None = None
+    """A loss by name; unset: the dataset's usual one."""
 
     partition: PartitionSettings = PartitionSettings()
     fleet: FleetSettings = FleetSettings()
@@ -110,15 +120,21 @@ class Experiment(Settings):
         values = {key: _plain(value) for key, value in given.items()}
         if values.get("model") == "":
             del values["model"]
-        name, clients = _dataset(values.get("data")), _clients(values.get("fleet"))
+        name, clients = _dataset(values.get("data")), _clients(values)
         filled = merged(paper_settings(name, clients), values)
-        filled["strategy"] = _filled_strategy(filled, name, clients)
-        return filled
+        strategy = _filled_strategy(filled, name, clients)
+        if values.get("profile") == "authors" and "join_up_to" in known_keys(strategy["name"]):
+            habits = authors_settings(strategy["max_steps"])
+            filled = merged(habits, filled)
+            strategy = {"name": strategy["name"], **merged(habits["strategy"], strategy)}
+        return {**filled, "strategy": strategy}
 
     @model_validator(mode="after")
     def _strategy_is_right(self) -> "Experiment":
         self.chosen_strategy()
-        shares = ("accuracy", "balanced_accuracy", "dice")
+        if self.loss is not None:
+            check_loss(self.loss)
+        shares = ("accuracy", "balanced_accuracy", "binary_accuracy", "concordance", "dice")
         if self.target is not None and self.evaluation.target_metric in shares and self.target > 1:
             raise ValueError(
                 f"target is {self.target:g}; allowed: at most 1 for "
@@ -194,13 +210,22 @@ def _dataset(data: Any) -> str:
     return name if isinstance(name, str) else DataSettings().name
 
 
-def _clients(fleet: Any) -> int:
-    """The number of clients as far as it can be told; given paces tell it too."""
+def _clients(values: Mapping[str, Any]) -> int:
+    """The number of clients as far as it can be told; given paces tell it too.
+
+    A naturally split dataset has one for each of its centers that are there.
+    """
+    fleet, data = values.get("fleet"), values.get("data")
     given: Mapping[str, Any] = fleet if isinstance(fleet, Mapping) else {}
     clients, paces = given.get("clients"), given.get("paces")
     if isinstance(clients, int):
         return clients
-    return len(paces) if isinstance(paces, (list, tuple)) else FleetSettings().clients
+    if isinstance(paces, (list, tuple)):
+        return len(paces)
+    name, root = _dataset(data), data.get("root") if isinstance(data, Mapping) else None
+    if name not in MEDICAL:
+        return FleetSettings().clients
+    return usual_clients(name, Path(root) if isinstance(root, (str, Path)) else None)
 
 
 def _plain(value: Any) -> Any:
@@ -215,9 +240,10 @@ def _filled_strategy(values: dict[str, Any], dataset: str, clients: int) -> dict
     if not isinstance(name, str):
         raise ValueError(f"strategy.name is {name!r}; allowed: {', '.join(strategies.names())}")
     filled = {"name": name}
-    if values.get("profile", "paper") == "paper":
-        known = strategies.known_keys(name)
-        filled |= {k: v for k, v in strategy_settings(dataset, clients).items() if k in known}
+    if values.get("profile", "paper") in ("paper", "authors"):
+        known = known_keys(name)
+        settings = strategy_settings(dataset, clients, name)
+        filled |= {k: v for k, v in settings.items() if k in known}
     if "min_clients" in given:
         raise ValueError("strategy.min_clients is not for a simulation: all clients join at once")
     return _without_none(merged(filled, given))

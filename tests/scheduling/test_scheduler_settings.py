@@ -23,6 +23,8 @@ def test_the_defaults() -> None:
         "min_steps": 40,
         "max_steps": 200,
         "latest": 1.2,
+        "join_up_to": 1.0,
+        "aim": "expected",
         "min_clients": 1,
         "weights": "samples",
         "quarantine_after": 3,
@@ -46,6 +48,12 @@ def test_the_defaults() -> None:
         (CompassSettings, {"latest": -1}, "latest is -1; allowed: a number at least 1"),
         (CompassSettings, {"latest": math.nan}, "latest is nan; allowed: a number at least 1"),
         (CompassSettings, {"latest": math.inf}, "latest is inf; allowed: a number at least 1"),
+        (CompassSettings, {"join_up_to": 0.9}, "join_up_to is 0.9; allowed: a number at least 1"),
+        (
+            CompassSettings,
+            {"aim": "noon"},
+            "aim is 'noon'; allowed: one of 'expected', 'latest'",
+        ),
         (CompassSettings, {"min_clients": 0}, f"min_clients is 0; {WHOLE}"),
         (CompassSettings, {"quarantine_after": 0}, f"quarantine_after is 0; {WHOLE}"),
         (
@@ -84,7 +92,7 @@ def test_a_value_out_of_range_is_refused_with_its_field_and_what_is_allowed(
             CompassSettings,
             "max_step",
             "compass has no setting 'max_step' (did you mean 'max_steps'?); it has: min_clients, "
-            "weights, quarantine_after, pace, min_steps, max_steps, latest",
+            "weights, quarantine_after, pace, min_steps, max_steps, latest, join_up_to, aim",
         ),
         (
             BufferedSettings,

@@ -124,6 +124,13 @@ class FileJournal:
             raise self._failure(error) from None
         return self._file.tell()
 
+    def show(self) -> None:
+        """Let readers of the file see everything so far; it is not waited for the disk."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise self._failure(error) from None
+
     def close(self) -> None:
         """Flush and close."""
         if self._file.closed:

@@ -8,7 +8,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import inf
+from math import floor, inf
 from typing import Any
 
 from fedcompass.scheduling.pace import INSTANT, Pace
@@ -29,23 +29,33 @@ class ArrivalGroup:
     arrived: dict[ClientId, Member] = field(default_factory=dict)  # ACL, waiting for the merge
     quickest_round: Seconds | None = None  # cache: least time a member needs for Q_max steps
 
-    def soonest_return(self, max_steps: Steps) -> Seconds:
-        """When the fastest member, going on at `expected` with Q_max steps, is back: T_exp."""
+    def soonest_return(self, max_steps: Steps, ends: Seconds) -> Seconds:
+        """When the fastest member, going on when the group ends with Q_max steps, is back."""
         if self.quickest_round is None:
             self.quickest_round = min(
                 _pace(member).seconds_for(max_steps)
                 for members in (self.awaited, self.arrived)
                 for member in members.values()
             )
-        return self.expected + self.quickest_round
+        return ends + self.quickest_round
 
 
 class OpenGroups:
     """The groups that have not merged: 𝒢. Searching is logarithmic in their number."""
 
-    def __init__(self, min_steps: Steps, max_steps: Steps, latest_factor: float) -> None:
+    def __init__(
+        self,
+        min_steps: Steps,
+        max_steps: Steps,
+        latest_factor: float,
+        *,
+        join_up_to: float = 1.0,
+        aim_at_latest: bool = False,
+    ) -> None:
         self._min_steps, self._max_steps = min_steps, max_steps  # Q_min, Q_max
+        self._max_joined: Steps = floor(join_up_to * max_steps + INSTANT)
         self._latest_factor = latest_factor  # λ
+        self._aim_at_latest = aim_at_latest
         self._groups: dict[GroupId, ArrivalGroup] = {}  # in order of opening
         self._by_expected: list[tuple[Seconds, GroupId]] = []  # sorted; the same groups
         self._by_latest: list[tuple[Seconds, GroupId]] = []  # heap; may still hold closed groups
@@ -94,7 +104,7 @@ class OpenGroups:
 
     def _join(self, pace: Pace, now: Seconds) -> tuple[ArrivalGroup, Steps] | None:
         """JoinGroup: the group that allows the most steps within the range, the later on a tie."""
-        by_expected, max_steps = self._by_expected, self._max_steps
+        by_expected, max_steps = self._by_expected, self._max_joined
         best_steps, best_id = self._min_steps, 0
         position = bisect_right(by_expected, (now + pace.seconds_for(max_steps + 1),))
         while position:
@@ -110,9 +120,9 @@ class OpenGroups:
     def _create(self, pace: Pace, now: Seconds) -> tuple[ArrivalGroup, Steps]:
         """CreateGroup: aim at a moment that members of an open group can reach next time."""
         returns = [
-            group.soonest_return(self._max_steps)
+            group.soonest_return(self._max_steps, ends)  # T_exp
             for group in self._groups.values()
-            if now < group.expected - INSTANT
+            if now < (ends := self._end(group)) - INSTANT
         ]
         steps = self._max_steps
         if returns:
@@ -122,6 +132,9 @@ class OpenGroups:
         group = ArrivalGroup(self._last_id, now + seconds, now + seconds * self._latest_factor)
         self._insert(group)
         return group, steps
+
+    def _end(self, group: ArrivalGroup) -> Seconds:
+        return group.latest if self._aim_at_latest else group.expected
 
     def _insert(self, group: ArrivalGroup) -> None:
         self._groups[group.id] = group

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -32,6 +32,12 @@ class CompassSettings(SchedulerSettings):
     latest: float = Field(default=1.2, ge=1)
     """λ: a group is waited for until so many times its expected duration."""
 
+    join_up_to: float = Field(default=1.0, ge=1)
+    """JoinGroup gives up to so many times Q_max steps; 1 is the paper, 1.2 its authors' code."""
+
+    aim: Literal["expected", "latest"] = "expected"
+    """CreateGroup aims at the return of a group that ends at T_a (the paper) or at T_max."""
+
     @model_validator(mode="after")
     def _range(self) -> "CompassSettings":
         if self.min_steps > self.max_steps:
@@ -47,7 +53,13 @@ class Compass:
 
     def __init__(self, settings: CompassSettings) -> None:
         self.settings = settings
-        self._groups = OpenGroups(settings.min_steps, settings.max_steps, settings.latest)
+        self._groups = OpenGroups(
+            settings.min_steps,
+            settings.max_steps,
+            settings.latest,
+            join_up_to=settings.join_up_to,
+            aim_at_latest=settings.aim == "latest",
+        )
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
         """Warm up with Q_min steps, in no group (Algorithm 1, server, line 1)."""

@@ -19,7 +19,7 @@ from fedcompass.simulation.executors import Executor, Job, TrainJob, TrainResult
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.fleet_draws import Stream
 from fedcompass.simulation.moments import Answer, Departure, Happening, PassedDeadline, Return
-from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, Steps, TaskId
 
 __all__ = ["Observer", "Simulation"]
 
@@ -62,6 +62,7 @@ class Simulation:
         self._keys = keys or count()
         self._queue: EventQueue[Happening] = EventQueue()
         self._rounds = [0] * len(samples)  # each client's next local round
+        self._given_steps = [0] * len(samples)  # in all tasks so far
         self._jobs: dict[TaskId, TrainJob] = {}  # in flight
         self._absences = [0] * len(samples)  # reasons each client is away for
         self._dropout_moment = Stream(fleet.seed, "dropout moment")
@@ -176,7 +177,9 @@ class Simulation:
     def _start(self, order: StartTraining) -> None:
         client = int(order.client)
         local_round = self._rounds[client]
+        steps_before = self._given_steps[client]
         self._rounds[client] += 1
+        self._given_steps[client] += order.steps
         time = self._fleet.task_seconds(client, local_round, order.steps, self._model_bytes)
         downtime = self._fleet.drops_out(client, local_round)
         if downtime is not None:  # it vanishes somewhere in this round and never answers
@@ -184,12 +187,14 @@ class Simulation:
             self._plan_absence(order.client, leaves, leaves + downtime)
             return
         start = self.coordinator.start_model(order)
-        self._submit(order, local_round, order.at + time.total, time.compute, start)
+        arrives = order.at + time.total
+        self._submit(order, local_round, steps_before, arrives, time.compute, start)
 
     def _submit(
         self,
         order: StartTraining,
         local_round: int,
+        steps_before: Steps,
         arrives: Seconds,
         compute_seconds: Seconds,
         start: FlatState,
@@ -202,6 +207,7 @@ class Simulation:
             start=start,
             payload=self.coordinator.payload,
             needed_at=arrives,
+            steps_before=steps_before,
         )
         self._jobs[order.task] = job
         self._queue.add_arrival(arrives, order.task, Answer(order, job, compute_seconds))
@@ -226,6 +232,7 @@ class Simulation:
             "now": self.now,
             "steps": self.steps,
             "rounds": self._rounds,
+            "given_steps": self._given_steps,
             "absences": self._absences,
             "queue": queue,
         }
@@ -239,6 +246,7 @@ class Simulation:
         try:
             self.now, self.steps = state["now"], state["steps"]
             self._rounds, self._absences = list(state["rounds"]), list(state["absences"])
+            self._given_steps = list(state["given_steps"])
             for entry in state["queue"]:
                 self._requeue(entry, starts)
         except (KeyError, TypeError, ValueError) as error:
@@ -251,6 +259,7 @@ class Simulation:
                 self._submit(
                     order,
                     entry["local_round"],
+                    entry["steps_before"],
                     entry["at"],
                     entry["compute_seconds"],
                     starts[order.version],

@@ -60,6 +60,7 @@ def to_json(happening: Happening) -> dict[str, Any]:
                 "task": [order.at, order.client, order.task, order.steps, order.version],
                 "group": order.group,
                 "local_round": job.local_round,
+                "steps_before": job.steps_before,
                 "compute_seconds": happening.compute_seconds,
             }
         case PassedDeadline(group=group):

@@ -11,9 +11,13 @@ from fedcompass.data.catalogue import load
 from fedcompass.data.dataset import Dataset, Normalize
 from fedcompass.data.partition import partition
 from fedcompass.experiment import Experiment
+from fedcompass.medical.losses import LOSSES
+from fedcompass.models.weights import build_from
 from fedcompass.training.problem import Problem, Samples
 
-__all__ = ["build_problem", "nothing_to_train"]
+__all__ = ["build_problem", "nothing_to_train", "remarks_on"]
+
+_USUALLY_PRETRAINED = ("efficientnet_b0",)
 
 
 @lru_cache(maxsize=2)
@@ -39,17 +43,43 @@ def build_problem(experiment: Experiment) -> Problem:
         experiment.seed,
         dataset.train_centers,
     )
+    build = partial(build_from, experiment.weights) if experiment.weights else models.build
     return Problem(
         model=partial(
-            models.build,
-            experiment.model,
-            input_shape=dataset.input_shape,
-            classes=dataset.classes,
+            build, experiment.model, input_shape=dataset.input_shape, classes=dataset.classes
         ),
         clients=tuple(Samples(dataset.train_inputs, dataset.train_targets, p) for p in parts),
         test=Samples(dataset.test_inputs, dataset.test_targets),
+        client_tests=_tests_by_center(dataset, experiment),
+        loss=LOSSES[experiment.loss] if experiment.loss else dataset.loss,
         metrics=experiment.evaluation.metrics,
         transform=normalize,
+        augment=dataset.augment,
+    )
+
+
+def remarks_on(experiment: Experiment) -> list[str]:
+    """What a reader of the experiment's results must know about its data and model."""
+    remarks = list(_loaded(experiment.data.name, experiment.data.root)[0].remarks)
+    if experiment.model in _USUALLY_PRETRAINED and experiment.weights is None:
+        remarks.append(
+            f"{experiment.model}: no pretrained weights were given, training starts from random "
+            "ones (--set weights=FILE)"
+        )
+    return remarks
+
+
+def _tests_by_center(dataset: Dataset, experiment: Experiment) -> tuple[Samples, ...] | None:
+    """Each center's own test samples, where the clients are the centers."""
+    if experiment.partition.kind != "center" or dataset.test_centers is None:
+        return None
+    assert dataset.train_centers is not None  # the partition by center needs them
+    present = sorted(set(dataset.train_centers.tolist()))  # as the clients are
+    return tuple(
+        Samples(
+            dataset.test_inputs, dataset.test_targets, (dataset.test_centers == c).nonzero()[:, 0]
+        )
+        for c in present
     )
 
 

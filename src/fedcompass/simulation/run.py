@@ -48,6 +48,7 @@ def simulate(
     executor: ExecutorName | Executor = "serial",
     workers: int | None = None,
     device: str = "cpu",
+    max_stack: int | None = None,
     folder: str | Path | RunFolder | None = None,
     checkpoint_every: Seconds = CHECKPOINT_EVERY,
     on_progress: Callable[[Simulation], None] | None = None,
@@ -63,6 +64,7 @@ def simulate(
             alone), or an executor of your own, which is closed at the end.
         workers: processes, for "processes"; default: one per core.
         device: where "serial" and "stacked" train, such as "cuda"; it rounds differently.
+        max_stack: most tasks in a stack, for "stacked"; default: as many as pay and fit the memory.
         folder: where to keep the run; it can then be stopped and resumed. None keeps nothing.
         checkpoint_every: wall-clock seconds that a stopped run has to do again at most.
         on_progress: called after every event.
@@ -81,7 +83,9 @@ def simulate(
             f"{len(problem.clients)} clients; make them equal"
         )
     with ExitStack() as stack:
-        crew = stack.enter_context(_executor(executor, problem, experiment, workers, device))
+        crew = stack.enter_context(
+            _executor(executor, problem, experiment, workers, device, max_stack)
+        )
         if folder is not None and not isinstance(folder, RunFolder):
             folder = RunFolder.create(Path(folder), experiment)
         if folder is not None:
@@ -109,14 +113,19 @@ def _executor(
     experiment: Experiment,
     workers: int | None,
     device: str,
+    max_stack: int | None,
 ) -> Executor:
+    if max_stack is not None and (executor != "stacked" or max_stack < 1):
+        raise SettingsError(
+            f"max_stack is {max_stack}; allowed: at least 1, and with the stacked executor only"
+        )
     match executor:
         case "serial":
             _check_device(device)
             return SerialExecutor(problem, experiment.local, experiment.seed, device)
         case "stacked":
             _check_device(device)
-            return StackedExecutor(problem, experiment.local, experiment.seed, device)
+            return StackedExecutor(problem, experiment.local, experiment.seed, device, max_stack)
         case _ if device != "cpu":
             raise SettingsError(f"device is {device!r}; that goes with serial or stacked only")
         case "processes":

@@ -136,6 +136,7 @@ _FILES = {
     "checkpoint.safetensors",
     "final.safetensors",
     "best.safetensors",
+    "report.html",  # `fedcompass report` puts it there
 }
 """What a run writes: all that may be there when a folder is overwritten."""
 

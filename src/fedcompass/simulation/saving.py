@@ -19,6 +19,8 @@ from fedcompass.vocabulary import Seconds
 
 __all__ = ["Saver", "Tee", "restore"]
 
+_SHOWN_EVERY: Seconds = 1.0  # wall-clock time until a live page sees what has happened
+
 
 class Tee:
     """One journal that several take down."""
@@ -60,12 +62,20 @@ class Saver:
         self._folder, self._journal, self._every = folder, journal, every
         self._statistics = statistics
         self._on_progress = on_progress
-        self._saved_at = monotonic()
+        self._saved_at = self._shown_at = monotonic()
 
     def after_event(self, simulation: Simulation) -> None:
-        """Report progress."""
+        """Report progress, and let readers of the folder see it."""
         if self._on_progress is not None:
             self._on_progress(simulation)
+        if self._journal is not None and monotonic() - self._shown_at >= _SHOWN_EVERY:
+            self._show(simulation, self._journal)
+
+    def _show(self, simulation: Simulation, journal: FileJournal) -> None:
+        journal.show()
+        if self._folder is not None:
+            self._folder.write_metrics(simulation.evaluations.rows)
+        self._shown_at = monotonic()
 
     def wants_checkpoint(self) -> bool:
         """Whether it is time again."""

@@ -28,6 +28,9 @@ class LocalSettings(Settings):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     batch_size: Annotated[int, Field(ge=1)] = 64
+    rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Factor on the learning rate after every `rate_decay_steps` steps of a client; 1: none."""
+    rate_decay_steps: Annotated[int, Field(ge=1)] = 200
 
     @model_validator(mode="after")
     def _momentum_is_for_sgd(self) -> Self:
@@ -37,6 +40,13 @@ class LocalSettings(Settings):
                 "momentum belongs to 'sgd', leave it out"
             )
         return self
+
+    def rate_scale(self, steps_before: int, steps: int) -> float:
+        """What a task's learning rate is multiplied by, its own steps counted as done.
+
+        That is how the paper's authors count: floor(all steps so far / Q_max) decays.
+        """
+        return float(self.rate_decay ** ((steps_before + steps) // self.rate_decay_steps))
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """The PyTorch optimizer these settings describe.
@@ -100,6 +110,7 @@ class LocalTrainer:
         local_round: int,
         steps: int,
         payload: Payload,
+        steps_before: int = 0,
         out: FlatState | None = None,
     ) -> FlatState:
         """Carry out one local round and return what the client sends.
@@ -110,11 +121,15 @@ class LocalTrainer:
             local_round: how many rounds this client has done before; selects the random stream.
             steps: how many batches, exactly.
             payload: what goes into the update's `trainable`; buffers travel as end values.
+            steps_before: how many steps this client was given before; decays the learning rate.
             out: where to write the update, on `start`'s device; may be `start` itself.
 
         Raises:
             TaskFailed: the model, the loss or another function of the problem raised.
         """
+        rate = self.settings.learning_rate * self.settings.rate_scale(steps_before, steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
         try:
             self._run(start, client, local_round, steps)
         except Exception as error:

@@ -23,6 +23,7 @@ def carry_out_training(trainer: LocalTrainer, job: TrainJob, out: FlatState) -> 
         local_round=job.local_round,
         steps=job.steps,
         payload=job.payload,
+        steps_before=job.steps_before,
         out=out,
     )
     return TrainResult(update=update, steps=job.steps, seconds=time.perf_counter() - began)

@@ -15,7 +15,8 @@ RECORD_BYTES = 256  # below PIPE_BUF: the kernel writes and hands out such a rec
 def order_record(job: Job, start: int, out: int | None) -> bytes:
     """A job as a record; the slots of its model and of its update stand for both."""
     if isinstance(job, TrainJob):
-        fields: list[object] = [job.key, job.client, job.local_round, job.steps, job.payload]
+        given = [job.local_round, job.steps, job.steps_before]
+        fields: list[object] = [job.key, job.client, *given, job.payload]
     else:
         fields = [job.key, job.metrics, job.client_metrics]
     record = json.dumps([start, out, *fields], separators=(",", ":")).encode()
@@ -40,7 +41,7 @@ def read_order(descriptor: int, state: Callable[[int], FlatState]) -> tuple[Job,
             key=key, state=state(start), metrics=metrics, client_metrics=client_metrics
         )
         return measured, out
-    client, local_round, steps, payload = fields
+    client, local_round, steps, steps_before, payload = fields
     trained = TrainJob(
         key=key,
         client=client,
@@ -49,5 +50,6 @@ def read_order(descriptor: int, state: Callable[[int], FlatState]) -> tuple[Job,
         start=state(start),
         payload=payload,
         needed_at=0.0,  # the order of orders is settled when they are written
+        steps_before=steps_before,
     )
     return trained, out

@@ -25,6 +25,7 @@ class TrainJob:
     start: the model to start from; unchanged until the result is there. Jobs with the very same
         object share its copy in the workers' memory.
     needed_at: virtual time of its arrival; jobs are trained in about this order.
+    steps_before: how many steps the client was given before; decays its learning rate.
     """
 
     key: int
@@ -34,6 +35,7 @@ class TrainJob:
     start: FlatState
     payload: Payload
     needed_at: Seconds
+    steps_before: Steps = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -63,6 +63,7 @@ class RunContext:
             stream=stream_key(self._seed, "batches", job.client, job.local_round),
             steps=job.steps,
             payload=job.payload,
+            rate_scale=self._settings.rate_scale(job.steps_before, job.steps),
         )
 
     def train_alone(self, job: TrainJob) -> TrainResult:
@@ -95,6 +96,7 @@ class Workshop:
         self._trainers: dict[Any, StackedTrainer | str] = {}  # or why there is none
         self._pending: dict[Job, RunContext] = {}
         self._outcomes: dict[Job, _Outcome] = {}
+        self._owners: dict[Job, RunContext] = {}  # of the jobs in either
 
     def context(self, problem: Problem, settings: LocalSettings, seed: int) -> "RunContext":
         """What jobs of one run need; runs whose tasks are of one kind share a trainer."""
@@ -113,7 +115,7 @@ class Workshop:
 
     def submit(self, job: Job, context: "RunContext") -> None:
         """Take in a job."""
-        self._pending[job] = context
+        self._pending[job] = self._owners[job] = context
 
     def is_done(self, job: Job) -> bool:
         """Whether a job's result can be had without further training."""
@@ -131,19 +133,20 @@ class Workshop:
                 raise ValueError(f"job {job.key} was not submitted, or was asked for before")
             self.work()
         outcome = self._outcomes.pop(job)
+        del self._owners[job]
         if isinstance(outcome, TaskFailed):
             raise outcome
         return outcome
 
     def discard(self, job: Job) -> None:
         """Forget a job."""
-        self._pending.pop(job, None)
-        self._outcomes.pop(job, None)
+        for jobs in (self._pending, self._outcomes, self._owners):
+            jobs.pop(job, None)
 
     def forget(self, context: "RunContext") -> None:
-        """Drop a run's jobs that were not begun."""
-        for job in [job for job, owner in self._pending.items() if owner is context]:
-            del self._pending[job]
+        """Drop a run's jobs, done or not, and the models they hold."""
+        for job in [job for job, owner in self._owners.items() if owner is context]:
+            self.discard(job)
 
     def work(self) -> None:
         """Carry out everything pending."""

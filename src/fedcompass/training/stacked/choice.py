@@ -16,6 +16,7 @@ from fedcompass.training.streams import stream_key
 __all__ = ["resident", "stacked_trainer"]
 
 _TRIAL_STEPS = 2
+_LARGE = 100_000  # values of one sample; a step on a few of these keeps a GPU busy by itself
 _TOLERANCE = 0.01  # of the norm of a change; a forgotten buffer or a wrong axis gives far more
 
 
@@ -25,6 +26,8 @@ def stacked_trainer(
     """A trainer for stacks of the problem's tasks, or "one at a time (why)"."""
     if problem.augment is not None:
         return "one at a time (the problem augments its batches)"
+    if problem.clients[0].inputs[0].numel() > _LARGE:
+        return "one at a time (its samples are large: stacked, their activations fill the memory)"
     if len({(id(samples.inputs), id(samples.targets)) for samples in problem.clients}) > 1:
         return "one at a time (its clients do not share their stored samples)"
     try:

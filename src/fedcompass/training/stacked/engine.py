@@ -45,6 +45,7 @@ class Engine:
     blocks: the models; the first rows are in use.
     steps: how many steps each task does; 0 where no task is.
     rows: the stored samples of each task's next batch.
+    rate_scales: factor on each task's learning rate.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Engine:
         self._moments = [Blocks(layout, capacity, device) for _ in range(moments_needed(settings))]
         self.steps = torch.zeros(capacity, dtype=torch.int64, device=device)
         self.rows = torch.zeros(capacity, settings.batch_size, dtype=torch.int64, device=device)
+        self.rate_scales = torch.ones(capacity, device=device)
         self._done = torch.zeros((), dtype=torch.float64, device=device)
         self._trained = [spec.name for spec in layout.specs if spec.segment == "trainable"]
         self._functions, self._transform = steps, transform
@@ -119,7 +121,12 @@ class Engine:
         with torch.no_grad():
             live = sized(self.steps[:width] > self._done)
             self._functions.update(
-                views.weights, [sized(g) for g in gradients], views.moments, self._done, live
+                views.weights,
+                [sized(g) for g in gradients],
+                views.moments,
+                self._done,
+                live,
+                sized(self.rate_scales[:width]),
             )
             for name, value in changed.items():
                 block = views.tensors[name]

@@ -15,9 +15,10 @@ from fedcompass.training.local import LocalSettings
 __all__ = ["StackedStep", "moments_needed", "stacked_step"]
 
 StackedStep: TypeAlias = Callable[
-    [Sequence[Tensor], Sequence[Tensor], Sequence[Sequence[Tensor]], Tensor, Tensor], None
+    [Sequence[Tensor], Sequence[Tensor], Sequence[Sequence[Tensor]], Tensor, Tensor, Tensor], None
 ]
-"""(weights, gradients, moments, steps done before: float64 [], still training: bool [clients])"""
+"""(weights, gradients, moments, steps done before: float64 [], still training: bool [clients],
+factors on the learning rate: float32 [clients])"""
 
 _BETAS, _EPS = (0.9, 0.999), 1e-8  # PyTorch's defaults, which the serial trainer uses
 
@@ -36,6 +37,7 @@ def stacked_step(settings: LocalSettings) -> StackedStep:
 
 def _sgd(settings: LocalSettings) -> StackedStep:
     rate, momentum, decay = settings.learning_rate, settings.momentum, settings.weight_decay
+    scaled = settings.rate_decay < 1
 
     def step(
         weights: Sequence[Tensor],
@@ -43,13 +45,15 @@ def _sgd(settings: LocalSettings) -> StackedStep:
         moments: Sequence[Sequence[Tensor]],
         _done: Tensor,
         live: Tensor,
+        scale: Tensor,
     ) -> None:
         for number, (weight, gradient) in enumerate(zip(weights, gradients, strict=True)):
             if decay:
                 gradient = gradient + decay * weight
             if momentum:
                 gradient = moments[0][number].mul_(momentum).add_(gradient)
-            _write(weight, weight - rate * gradient, live)
+            size = rate * _along(scale, weight) if scaled else rate
+            _write(weight, weight - size * gradient, live)
 
     return step
 
@@ -57,6 +61,7 @@ def _sgd(settings: LocalSettings) -> StackedStep:
 def _adam(settings: LocalSettings) -> StackedStep:
     rate, decay = settings.learning_rate, settings.weight_decay
     decoupled = settings.optimizer == "adamw"
+    scaled = settings.rate_decay < 1
 
     def step(
         weights: Sequence[Tensor],
@@ -64,22 +69,28 @@ def _adam(settings: LocalSettings) -> StackedStep:
         moments: Sequence[Sequence[Tensor]],
         done: Tensor,
         live: Tensor,
+        scale: Tensor,
     ) -> None:
         # In float64, as PyTorch does: 1 - 0.999 in float32 is off by 5e-5.
         size = (rate / (1 - _BETAS[0] ** (done + 1))).float()
         root = torch.sqrt(1 - _BETAS[1] ** (done + 1)).float()
         for weight, gradient, mean, square in zip(weights, gradients, *moments, strict=True):
-            start = weight
+            start, factor = weight, _along(scale, weight) if scaled else 1.0
             if decay and decoupled:
-                start = weight * (1 - rate * decay)
+                start = weight * (1 - factor * rate * decay)
             elif decay:
                 gradient = gradient + decay * weight
             mean.lerp_(gradient, 1 - _BETAS[0])
             square.mul_(_BETAS[1]).add_((1 - _BETAS[1]) * gradient * gradient)
-            _write(weight, start - size * mean / (square.sqrt() / root + _EPS), live)
+            _write(weight, start - factor * size * mean / (square.sqrt() / root + _EPS), live)
 
     return step
 
 
 def _write(weight: Tensor, value: Tensor, live: Tensor) -> None:
-    weight.copy_(torch.where(live.view(-1, *[1] * (weight.ndim - 1)), value, weight))
+    weight.copy_(torch.where(_along(live, weight), value, weight))
+
+
+def _along(values: Tensor, weight: Tensor) -> Tensor:
+    """One value per client, shaped to go with a weight of all clients."""
+    return values.view(-1, *[1] * (weight.ndim - 1))

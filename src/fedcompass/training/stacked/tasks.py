@@ -24,6 +24,7 @@ class StackedTask:
     stream: key of its random stream of batches.
     steps: how many batches, exactly.
     payload: what goes into the update's `trainable`.
+    rate_scale: factor on the learning rate; heeded where the local settings decay it.
     """
 
     start: FlatState
@@ -31,6 +32,7 @@ class StackedTask:
     stream: int
     steps: Steps
     payload: Payload
+    rate_scale: float = 1.0
 
 
 class RowSource:

@@ -83,6 +83,8 @@ class StackedTrainer:
         engine.begin()
         engine.steps.zero_()
         engine.steps[: len(tasks)] = torch.tensor([t.steps for t in tasks], device=self.device)
+        scales = torch.tensor([t.rate_scale for t in tasks], device=self.device)
+        engine.rate_scales[: len(tasks)] = scales
         source = RowSource(tasks, self.settings.batch_size, self.device)
         first = 0
         while first < len(live):

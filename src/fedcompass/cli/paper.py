@@ -1,0 +1,176 @@
+"""`fedcompass paper`: the paper's tables and figures: list them, run them, compare, draw."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcompass.cli.duration import parse_duration
+from fedcompass.cli.paper_views import CellsOption, NameArgument, ResultsOption, plot, show
+from fedcompass.cli.plain_table import plain_table
+from fedcompass.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fedcompass.paper.catalogue import Entry, PlannedRun
+    from fedcompass.paper.running import Progress
+    from fedcompass.sweeps.running import SweepExecutor
+
+__all__ = ["paper"]
+
+paper = typer.Typer(
+    help="The paper's tables and figures, with our numbers beside them.", no_args_is_help=True
+)
+paper.command()(show)
+paper.command()(plot)
+
+
+@paper.command("list")
+def _list(
+    cells: Annotated[bool, typer.Option("--cells", help="Also every cell's address.")] = False,
+) -> None:
+    """Print the name of every table and figure, and what it is."""
+    from fedcompass.paper.catalogue import catalogue
+
+    entries = catalogue().values()
+    rows = [
+        [entry.name, entry.kind, str(len(entry.cells) or ""), str(len(entry.rows) or ""),
+         entry.label, _short(entry.title)]
+        for entry in entries
+    ]  # fmt: skip
+    print(plain_table(["name", "kind", "cells", "rows", "label", "title"], rows, left=(0, 1, 4, 5)))
+    for entry in entries if cells else ():
+        print(f"\n{entry.name}: {', '.join(map(str, entry.cells)) or 'no cells'}")
+
+
+@paper.command("run")
+def _run(
+    name: NameArgument,
+    seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1.", min=1)] = 3,
+    cells: CellsOption = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Some rows: fedavg,fedcompass; all unless given.")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Stop after 90s, 9m, 2h; go on later.")] = None,
+    resume: Annotated[
+        bool, typer.Option(help="Take up stopped runs; finished ones are never run again.")
+    ] = True,
+    device: Annotated[str, typer.Option(help="Where to train: cpu or cuda.")] = "cpu",
+    executor: Annotated[
+        str | None, typer.Option(help="serial, processes or stacked; stacked on cuda.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; one per core.", min=1)] = None,
+    max_stack: Annotated[int | None, typer.Option(help="Most tasks in a stack.", min=1)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
+    results: ResultsOption = None,
+) -> None:
+    """Run what a table or figure needs and the results do not have yet, cell by cell."""
+    from fedcompass.paper.catalogue import entry_named
+    from fedcompass.paper.cells import chosen
+    from fedcompass.paper.results import Results, results_folder
+    from fedcompass.paper.running import missing, run_entry
+
+    entry, folder = entry_named(name).only(rows), results_folder(results)
+    if entry.kind == "groups":
+        _run_groups(folder)
+        return
+    some = chosen(entry.cells, cells)
+    if not entry.rows:
+        print(f"{entry.name} needs no runs; try: fedcompass paper plot {entry.name}")
+        return
+    runs = missing(entry, some, range(seeds), Results.read(folder))
+    planned = len(some) * len(entry.rows) * seeds
+    print(f"{entry.name}: {planned - len(runs)} of {planned} runs are in {folder}/")
+    if dry_run:
+        _print_plan(runs)
+        return
+    seconds = None if budget is None else parse_duration(budget)
+    ended = run_entry(
+        runs,
+        folder,
+        budget=seconds,
+        resume=resume,
+        device=device,
+        executor=_executor(executor),
+        workers=workers,
+        max_stack=max_stack,
+        data_root=data_root,
+    )
+    failed = [progress for progress in map(_told, ended) if progress.record.outcome is None]
+    left = missing(entry, some, range(seeds), Results.read(folder))
+    _say_what_is_left(entry, len(left), len(failed))
+
+
+def _say_what_is_left(entry: "Entry", left: int, failed: int) -> None:
+    if failed:
+        print(f"{failed} runs failed; they are tried again next time", file=sys.stderr)
+        raise typer.Exit(1)
+    if left:
+        print(f"{left} runs are left; the same command goes on with them")
+    else:
+        print(f"all runs are there; see: fedcompass paper show {entry.name}")
+
+
+def _run_groups(folder: Path) -> None:
+    from fedcompass.paper.groups import GROUPS_FILE, study, write_study
+
+    print("following 1,000 fleets, some minutes; nothing is trained", file=sys.stderr, flush=True)
+    write_study(study(1000), folder / GROUPS_FILE)
+    print(f"written: {folder / GROUPS_FILE}")
+
+
+def _told(progress: "Progress") -> "Progress":
+    run, outcome = progress.run, progress.record.outcome
+    if outcome is None:
+        what = f"failed: {progress.record.error}"
+    else:
+        time = outcome.time_to_target
+        top = "-" if outcome.top is None else f"{outcome.top:.4f}"
+        what = f"{'missed' if time is None else f'{time:.0f} s'}, top {top}"
+    print(
+        f"[{progress.done}/{progress.planned}] {run.cell} {run.row} seed {run.seed}: {what}",
+        flush=True,
+    )
+    return progress
+
+
+def _print_plan(runs: "list[PlannedRun]") -> None:
+    from fedcompass.paper.cost import expected_steps
+
+    rows: dict[str, list[float]] = {}
+    for run in runs:
+        counts = rows.setdefault(str(run.cell), [0, 0.0])
+        counts[0] += 1
+        counts[1] += expected_steps(run)
+    lines = [[cell, f"{int(n)}", f"{steps:,.0f}"] for cell, (n, steps) in rows.items()]
+    total = sum(steps for _, steps in rows.values())
+    lines.append(["all", str(len(runs)), f"{total:,.0f}"])
+    print(plain_table(["cell", "runs", "local steps, about"], lines, left=(0,)))
+
+
+@paper.command("report")
+def _report(
+    page: Annotated[Path, typer.Argument(help="The page to write into.")] = Path(
+        "docs/reproduction.md"
+    ),
+    results: ResultsOption = None,
+) -> None:
+    """Write our tables into the documentation, between its markers."""
+    from fedcompass.paper.report import write_report
+    from fedcompass.paper.results import results_folder
+
+    written = write_report(page, results_folder(results))
+    print(f"{page}: {written} sections written")
+
+
+def _executor(name: str | None) -> "SweepExecutor | None":
+    match name:
+        case None | "serial" | "processes" | "stacked":
+            return name
+        case _:
+            raise SettingsError(f"--executor is {name!r}; allowed: serial, processes, stacked")
+
+
+def _short(title: str, most: int = 78) -> str:
+    return title if len(title) <= most else title[: most - 1].rstrip() + "…"

@@ -1,0 +1,170 @@
+"""`fedcompass paper show` and `plot`: stored results beside the paper's numbers, and figures."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcompass.cli.plain_table import plain_table
+from fedcompass.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fedcompass.paper.catalogue import Entry
+    from fedcompass.paper.cells import Cell
+    from fedcompass.paper.rendering import Grid
+    from fedcompass.paper.results import Results
+
+__all__ = ["CellsOption", "NameArgument", "ResultsOption", "plot", "show"]
+
+NameArgument = Annotated[
+    str, typer.Argument(help="Such as table-1; `fedcompass paper list` has them.")
+]
+CellsOption = Annotated[
+    str | None,
+    typer.Option(help="Some cells: mnist-class/m=5/exp, mnist-class, *exp; commas between."),
+]
+ResultsOption = Annotated[
+    Path | None, typer.Option("--results", help="Folder with the results; results/ here.")
+]
+_Shown = Annotated[int | None, typer.Option("--seeds", help="Only seeds below N.", min=1)]
+
+
+def show(
+    name: NameArgument,
+    seeds: _Shown = None,
+    cells: CellsOption = None,
+    results: ResultsOption = None,
+) -> None:
+    """Print paper | ours | agree? for a table, or the numbers behind a figure."""
+    from fedcompass.paper.catalogue import entry_named
+    from fedcompass.paper.results import Results, results_folder
+
+    entry, folder = entry_named(name), results_folder(results)
+    print(f"{entry.name}: {entry.title}")
+    match entry.kind:
+        case "table":
+            _show_table(entry, Results.read(folder), _chosen_cells(entry, cells), seeds)
+        case "curves":
+            _show_curves(entry, Results.read(folder), _chosen_cells(entry, cells), seeds)
+        case "settings":
+            _show_settings(entry)
+        case "timeline":
+            from fedcompass.paper.timelines import schedule, schedule_lines
+
+            print("\n".join(schedule_lines(schedule(entry.name))))
+        case "groups":
+            from fedcompass.paper.groups import GROUPS_FILE, read_study
+            from fedcompass.paper.rendering import groups_grid
+
+            _print_grid(groups_grid(read_study(folder / GROUPS_FILE)))
+        case _:
+            print(f"a picture only; try: fedcompass paper plot {entry.name}")
+
+
+def _show_table(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None) -> None:
+    from fedcompass.paper.comparing import compared
+    from fedcompass.paper.rendering import grids, summary_lines, wins_grid
+
+    comparison = compared(entry, results, cells, seeds)
+    lines = list(summary_lines(comparison))
+    print(lines[0])
+    for grid in grids(comparison):
+        _print_grid(grid)
+    _print_grid(wins_grid(comparison))
+    for line in lines[1:]:
+        print(f"\n{line}")
+
+
+def _show_curves(
+    entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None
+) -> None:
+    from fedcompass.paper.rendering import curve_grids
+
+    for grid in curve_grids(entry, results, cells, seeds):
+        _print_grid(grid)
+
+
+def _show_settings(entry: "Entry") -> None:
+    from fedcompass.paper.numbers import SettingsTable, paper_tables
+
+    table = paper_tables()[entry.name]
+    assert isinstance(table, SettingsTable)
+    rows = [list(row) for row in table.rows]
+    print(plain_table(list(table.columns), rows, left=range(len(table.columns))))
+
+
+def plot(
+    name: NameArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Picture file; NAME.png here.")
+    ] = None,
+    seeds: _Shown = None,
+    seed: Annotated[int, typer.Option(help="Of a partition or a fleet.")] = 0,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
+    results: ResultsOption = None,
+) -> None:
+    """Draw a figure."""
+    from fedcompass.cli.picture_file import picture_file
+    from fedcompass.paper.catalogue import entry_named
+    from fedcompass.paper.results import Results, results_folder
+
+    entry, folder = entry_named(name), results_folder(results)
+    path = output or Path(f"{entry.name}.png")
+    with picture_file(path):
+        match entry.kind:
+            case "curves":
+                from fedcompass.paper.figures import draw_curves
+
+                draw_curves(entry, Results.read(folder), path, seeds)
+            case "timeline":
+                from fedcompass.paper.figures import draw_timeline
+
+                draw_timeline(entry.name, path, entry.title)
+            case "groups":
+                from fedcompass.paper.figures import draw_groups
+                from fedcompass.paper.groups import GROUPS_FILE, read_study
+
+                draw_groups(read_study(folder / GROUPS_FILE), path)
+            case "partition":
+                _draw_partition(entry, path, seed, data_root)
+            case "paces":
+                _draw_paces(path, seed)
+            case _:
+                raise SettingsError(
+                    f"{entry.name} is a table; try: fedcompass paper show {entry.name}"
+                )
+
+
+def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | None) -> None:
+    from fedcompass.data.catalogue import load
+    from fedcompass.data.partition import PartitionSettings, class_counts, partition
+    from fedcompass.data.pictures import draw_partition
+
+    (cell,) = entry.cells
+    dataset = load(cell.settings.dataset, data_root)
+    settings = PartitionSettings(kind=cell.settings.partition)  # type: ignore[arg-type]
+    targets, classes = dataset.train_targets, dataset.classes
+    parts = partition(targets, classes, cell.clients, settings, seed, dataset.train_centers)
+    draw_partition(class_counts(parts, targets, classes), path, f"{entry.title}, seed {seed}")
+
+
+def _draw_paces(path: Path, seed: int) -> None:
+    from fedcompass.simulation.fleet import Fleet, FleetSettings
+    from fedcompass.simulation.pictures import draw_fleet
+
+    fleets = {
+        "normal, σ = 0.3 μ": Fleet(FleetSettings(clients=50, speed="normal"), seed),
+        "exponential": Fleet(FleetSettings(clients=50, speed="exponential"), seed),
+    }
+    draw_fleet(fleets, path)
+
+
+def _chosen_cells(entry: "Entry", pattern: str | None) -> "list[Cell]":
+    from fedcompass.paper.cells import chosen
+
+    return chosen(entry.cells, pattern)
+
+
+def _print_grid(grid: "Grid") -> None:
+    print(f"\n{grid.title}")
+    print(plain_table(grid.header, grid.rows, left=(0,)))

@@ -1,0 +1,1 @@
+"""The paper's tables and figures as experiments, with its printed numbers beside ours."""

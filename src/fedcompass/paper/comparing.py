@@ -1,0 +1,223 @@
+"""Our numbers beside the paper's: values by its own rule, orders, rank correlations, win counts.
+
+A value follows the paper: the mean time over the seeds that reached the target, relative to the
+reference row's, a dash if fewer than half did. Orders and ranks count every seed: one that missed
+the target counts at the longest horizon of its cell, so that failing never looks fast.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, nan
+from statistics import mean, stdev
+
+from fedcompass.paper.catalogue import Entry
+from fedcompass.paper.cells import Cell
+from fedcompass.paper.numbers import Printed
+from fedcompass.paper.results import Results, StoredRun
+
+__all__ = ["Compared", "Comparison", "Wins", "compared", "rank_correlation"]
+
+_TIE = 0.01
+"""Times (and accuracies, in points) closer than this are no order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One row of one cell.
+
+    seeds, reached: how many runs there are, and how many of them reached the target.
+    value: relative time or top accuracy in percent; None: a dash, or no runs.
+    deviation: of the accuracies over seeds.
+    paper_order, our_order: 1 the reference is ahead, -1 it is behind, 0 a tie; None: not known.
+    """
+
+    cell: Cell
+    row: str
+    printed: Printed | None
+    seeds: int
+    reached: int
+    value: float | None
+    deviation: float | None
+    score: float | None  # lower is better; what ranks are made of
+    paper_order: int | None
+    our_order: int | None
+
+    @property
+    def agree(self) -> str:
+        """Whether the order relative to the reference is the paper's: yes, no, tie, or empty."""
+        if self.paper_order is None or self.our_order is None:
+            return ""
+        if 0 in (self.paper_order, self.our_order):
+            return "tie"
+        return "yes" if self.paper_order == self.our_order else "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wins:
+    """In how many cells the reference is ahead of a row: in the paper, and in ours."""
+
+    row: str
+    paper: int
+    paper_cells: int
+    ours: int
+    our_cells: int
+    agreeing: int  # cells where both give the same order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A whole table; cells and rows in the table's order."""
+
+    entry: Entry
+    cells: tuple[Cell, ...]
+    found: dict[tuple[Cell, str], Compared]
+
+    def at(self, cell: Cell, row: str) -> Compared:
+        """One row of one cell."""
+        return self.found[cell, row]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a row of a cell has no run yet."""
+        return any(item.seeds == 0 for item in self.found.values())
+
+    @property
+    def seed_counts(self) -> tuple[int, int]:
+        """The fewest and the most seeds of those that have any; (0, 0) if none has."""
+        counts = [item.seeds for item in self.found.values() if item.seeds]
+        return (min(counts), max(counts)) if counts else (0, 0)
+
+    def disagreements(self) -> list[Compared]:
+        """Where the order differs from the paper's."""
+        return [item for item in self.found.values() if item.agree == "no"]
+
+    def correlation(self, cell: Cell) -> float | None:
+        """Spearman's rank correlation of the paper's column and ours; None below three rows."""
+        column = [self.at(cell, row) for row in self.entry.rows]
+        pairs = [
+            (_paper_score(self.entry, item.printed), item.score)
+            for item in column
+            if item.printed is not None and item.score is not None
+        ]
+        if len(pairs) < 3:
+            return None
+        return rank_correlation([p for p, _ in pairs], [s for _, s in pairs])
+
+    def wins(self) -> list[Wins]:
+        """One count for each row but the reference."""
+        return [self._wins(row) for row in self.entry.rows if row != self.entry.reference]
+
+    def _wins(self, row: str) -> Wins:
+        items = [self.at(cell, row) for cell in self.cells]
+        paper = [item.paper_order for item in items if item.paper_order is not None]
+        ours = [item.our_order for item in items if item.our_order is not None]
+        return Wins(
+            row=row,
+            paper=paper.count(1),
+            paper_cells=len(paper),
+            ours=ours.count(1),
+            our_cells=len(ours),
+            agreeing=sum(item.agree == "yes" for item in items),
+        )
+
+
+def compared(
+    entry: Entry, results: Results, cells: Sequence[Cell] | None = None, seeds: int | None = None
+) -> Comparison:
+    """A table's rows from stored runs, each beside its printed number."""
+    cells = tuple(entry.cells if cells is None else cells)
+    found: dict[tuple[Cell, str], Compared] = {}
+    for cell in cells:
+        runs = {row: results.runs(cell, row, seeds) for row in entry.rows}
+        for row in entry.rows:
+            found[cell, row] = _compared(entry, cell, row, runs)
+    return Comparison(entry=entry, cells=cells, found=found)
+
+
+def _compared(entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun]]) -> Compared:
+    own, reference = runs[row], runs[entry.reference_of(row)]
+    printed = entry.printed(cell, row)
+    longest = max((run.horizon for some in runs.values() for run in some), default=nan)
+    tops = [100 * run.top for run in own if run.top is not None]
+    timed = entry.quantity == "time"
+    return Compared(
+        cell=cell,
+        row=row,
+        printed=printed,
+        seeds=len(own),
+        reached=sum(run.time is not None for run in own),
+        value=_relative(own, reference) if timed else _mean(tops),
+        deviation=None if timed or len(tops) < 2 else stdev(tops),
+        score=_score(entry, own, longest) if own else None,
+        paper_order=_paper_order(entry, cell, row),
+        our_order=None if row == entry.reference else _our_order(entry, own, reference, longest),
+    )
+
+
+def _relative(own: list[StoredRun], reference: list[StoredRun]) -> float | None:
+    time, base = _time(own), _time(reference)
+    return None if time is None or not base else time / base
+
+
+def _time(runs: list[StoredRun]) -> float | None:
+    """The paper's rule: the mean of those that reached the target, if at least half did."""
+    times = [run.time for run in runs if run.time is not None]
+    return mean(times) if times and 2 * len(times) >= len(runs) else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return mean(values) if values else None
+
+
+def _score(entry: Entry, runs: list[StoredRun], longest: float) -> float:
+    if entry.quantity == "time":
+        return mean(longest if run.time is None else run.time for run in runs)
+    return -100 * mean(run.top or 0.0 for run in runs)
+
+
+def _our_order(
+    entry: Entry, own: list[StoredRun], reference: list[StoredRun], longest: float
+) -> int | None:
+    """By the seeds both have; None if there is none, or nobody reached the target in any."""
+    common = {run.seed for run in own} & {run.seed for run in reference}
+    own, reference = ([r for r in some if r.seed in common] for some in (own, reference))
+    if not common:
+        return None
+    if entry.quantity == "time" and all(run.time is None for run in (*own, *reference)):
+        return None
+    ours, base = _score(entry, own, longest), _score(entry, reference, longest)
+    return _order(ours, base, _TIE * abs(base) if entry.quantity == "time" else _TIE)
+
+
+def _paper_order(entry: Entry, cell: Cell, row: str) -> int | None:
+    printed, base = entry.printed(cell, row), entry.printed(cell, entry.reference)
+    if printed is None or base is None or row == entry.reference:
+        return None
+    return _order(_paper_score(entry, printed), _paper_score(entry, base), _TIE)
+
+
+def _paper_score(entry: Entry, printed: Printed | None) -> float:
+    """Lower is better; a dash is the worst."""
+    if printed is None or printed.mean is None:
+        return inf
+    return printed.mean if entry.quantity == "time" else -printed.mean
+
+
+def _order(score: float, base: float, tie: float) -> int:
+    if score == base or abs(score - base) <= tie:
+        return 0
+    return 1 if score > base else -1
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's ρ with mean ranks for ties; None if one side has a single value only."""
+    first, second = _ranks(one), _ranks(other)
+    centre = (len(one) + 1) / 2
+    products = sum((a - centre) * (b - centre) for a, b in zip(first, second, strict=True))
+    squares = [sum((rank - centre) ** 2 for rank in ranks) for ranks in (first, second)]
+    return products / (squares[0] * squares[1]) ** 0.5 if all(squares) else None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]

@@ -1,0 +1,176 @@
+"""The paper's figures, drawn from stored runs or from the schedule alone; they need `plot`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, pstdev
+from typing import TYPE_CHECKING, Any
+
+from fedcompass.errors import MissingExtra, SettingsError
+from fedcompass.paper.catalogue import Entry
+from fedcompass.paper.cells import Cell
+from fedcompass.paper.groups import SETTLING, FleetGroups
+from fedcompass.paper.results import Results, StoredRun, value_at
+from fedcompass.paper.timelines import TIMELINES, UNTIL, Task, clock, schedule, tasks
+from fedcompass.simulation.timetable import Merge
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_curves", "draw_groups", "draw_timeline"]
+
+_COLOURS = {
+    "fedavg": "#7f7f7f",
+    "fedavgm": "#bcbd22",
+    "fedasync": "#ff7f0e",
+    "fedbuff": "#2ca02c",
+    "fedat": "#9467bd",
+    "fedcompass": "#d62728",
+    "fedcompass+m": "#1f77b4",
+    "fedcompass+n": "#17becf",
+}
+_GROUPS = ("#c8c8c8", "#7da7d9", "#f2a65a", "#8cc084", "#c792c7", "#e3c567", "#d98880")
+_POINTS = 120  # of a drawn curve
+
+
+def draw_curves(entry: Entry, results: Results, path: Path, seeds: int | None = None) -> None:
+    """Mean accuracy over time, one line per row with a band of one standard deviation over seeds.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        SettingsError: there is no run to draw, or the path's ending is no picture format.
+    """
+    drawn = {
+        cell: {row: runs for row in entry.rows if (runs := results.runs(cell, row, seeds))}
+        for cell in entry.cells
+    }
+    drawn = {cell: rows for cell, rows in drawn.items() if rows}
+    if not drawn:
+        raise SettingsError(
+            f"{entry.name} has no results yet; run: fedcompass paper run {entry.name}"
+        )
+    blocks = list(dict.fromkeys(cell.block for cell in drawn))
+    speeds = list(dict.fromkeys(cell.speed for cell in drawn))
+    figure = _new_figure(4.2 * len(speeds), 3.2 * len(blocks) + 0.6)
+    axes = figure.subplots(len(blocks), len(speeds), squeeze=False)
+    for cell, rows in drawn.items():
+        _draw_cell(axes[blocks.index(cell.block)][speeds.index(cell.speed)], cell, rows)
+    handles: dict[str, Any] = {}
+    for one in axes.flat:
+        handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
+    _save(figure, path)
+
+
+def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> None:
+    for row, runs in rows.items():
+        ends = min(run.horizon for run in runs)
+        times = [ends * k / _POINTS for k in range(_POINTS + 1)]
+        values = [[value_at(run.curve, time) for run in runs] for time in times]
+        middle = [100 * mean(some) for some in values]
+        spread = [100 * pstdev(some) for some in values]
+        (line,) = axes.plot(times, middle, label=row, color=_COLOURS[row], linewidth=1.3)
+        low = [m - s for m, s in zip(middle, spread, strict=True)]
+        high = [m + s for m, s in zip(middle, spread, strict=True)]
+        axes.fill_between(times, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+    counts = sorted({len(runs) for runs in rows.values()})
+    seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    axes.axhline(100 * cell.settings.target, color="0.6", linewidth=0.8, linestyle=":")
+    longest = max(run.horizon for runs in rows.values() for run in runs if runs)
+    shortest = min(run.horizon for runs in rows.values() for run in runs)
+    axes.set_xlim(0, min(longest, 2.5 * shortest))
+    axes.set_title(f"{cell} ({seeds} seed{'' if seeds == '1' else 's'})", fontsize=9)
+    axes.set_xlabel("virtual seconds", fontsize=8)
+    axes.set_ylabel(f"{cell.settings.metric.replace('_', ' ')} (%)", fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_timeline(name: str, path: Path, title: str = "") -> None:
+    """One bar per task with its steps, coloured by group; a gap is a client that waits.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        SettingsError: the path's ending is no picture format.
+    """
+    figure = _new_figure(11.0, 3.4)
+    axes = figure.add_subplot()
+    drawn = tasks(name)
+    for task in drawn:
+        _draw_task(axes, task)
+    for entry in schedule(name):
+        if isinstance(entry, Merge) and entry.group:
+            text = f"group {entry.group}\nmerges {clock(entry.time)}"
+            axes.annotate(text, (entry.time, -0.55), fontsize=6.5, ha="center", va="bottom")
+            axes.axvline(entry.time, color="0.75", linewidth=0.7, linestyle=":", zorder=0)
+    clients = sorted({task.client for task in drawn})
+    axes.set_yticks([-int(client) for client in clients], [f"client {c}" for c in clients])
+    axes.set(xlabel="minutes", xlim=(0, UNTIL), ylim=(-len(clients) - 0.6, 0.1))
+    changed = TIMELINES[name]
+    pace = "" if changed is None else f" (client 3: {1 / changed:.3g} steps/min from round 2 on)"
+    axes.set_title(f"{title}{pace}", fontsize=10)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    _save(figure, path)
+
+
+def _draw_task(axes: "Axes", task: Task) -> None:
+    row, ends = -int(task.client), min(task.ends, UNTIL)
+    colour = _GROUPS[(task.group or 0) % len(_GROUPS)]
+    width = ends - task.begins
+    axes.barh(row, width, left=task.begins, height=0.62, color=colour, edgecolor="white")
+    middle = (task.begins + ends) / 2
+    axes.text(middle, row, f"{task.steps}", ha="center", va="center", fontsize=7)
+
+
+def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
+    """The mean number of groups over time beside the bound, and the shares of time above it.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        SettingsError: the path's ending is no picture format.
+    """
+    figure = _new_figure(10.5, 3.9)
+    over_time, shares = figure.subplots(1, 2)
+    noise = max(fleet.jitter for fleet in fleets)
+    colours = ("#1f77b4", "#2ca02c", "#d62728")
+    for colour, clients in zip(colours, sorted({f.clients for f in fleets}), strict=False):
+        own = [f for f in fleets if f.clients == clients and f.jitter == noise]
+        rounds = range(1, len(own[0].by_round) + 1)
+        groups = [mean(fleet.by_round[k - 1] for fleet in own) for k in rounds]
+        over_time.plot(rounds, groups, color=colour, label=f"m = {clients}")
+        over_time.axhline(mean(f.bound for f in own), color=colour, linestyle="--", linewidth=0.9)
+    over_time.axvspan(0, SETTLING, color="0.93", zorder=0)
+    over_time.set(xlabel="mean rounds", ylabel="arrival groups, mean over fleets", ylim=(0, None))
+    over_time.set_title("number of groups; dashed: mean of ⌈log_Q μ⌉", fontsize=10)
+    over_time.legend(frameon=False, fontsize=8)
+    for jitter, colour in zip(sorted({f.jitter for f in fleets}), colours, strict=False):
+        above = sorted(fleet.share_above for fleet in fleets if fleet.jitter == jitter)
+        fraction = [(k + 1) / len(above) for k in range(len(above))]
+        shares.plot(above, fraction, color=colour, label=f"noise {jitter:.0%} per round")
+    shares.set(xlabel="share of time with more groups than the bound", ylabel="share of fleets")
+    shares.set(xlim=(-0.01, 1.01), ylim=(0, 1.02))
+    count = len({fleet.seed for fleet in fleets})
+    shares.set_title(f"{count:,} exponential fleets, after settling", fontsize=10)
+    shares.legend(frameon=False, fontsize=8, loc="lower right")
+    for axes in (over_time, shares):
+        axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _new_figure(width: float, height: float) -> "Figure":
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "plot", "drawing") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    formats = figure.canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in formats:
+        raise SettingsError(
+            f"picture {str(path)!r} has the suffix {path.suffix!r}; "
+            f"allowed: {', '.join(sorted(f'.{kind}' for kind in formats))}"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,214 @@
+"""The appendix's settings of every row of every cell, written out in full.
+
+A row is a strategy (`fedbuff`), an ablation (`1/Q=0.05`, `lambda=1.50`) or a strategy under another
+choice (`fedcompass@authors`). Nothing is left to be filled in, so what a stored run was run with
+can be compared without building an experiment, and without torch.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedcompass.errors import SettingsError
+from fedcompass.paper.cells import SPEEDS, Cell
+from fedcompass.paper.horizons import horizon
+from fedcompass.settings import merged
+
+__all__ = ["ALGORITHMS", "CHOICES", "settings_of", "signature", "strategy_of"]
+
+ALGORITHMS = (
+    "fedavg",
+    "fedavgm",
+    "fedasync",
+    "fedbuff",
+    "fedat",
+    "fedcompass",
+    "fedcompass+m",
+    "fedcompass+n",
+)
+"""The rows of the paper's main tables, in its order."""
+
+_STALENESS = {"alpha": 0.9, "a": 0.5}
+_OWN_ALPHA = {"fedasync": 0.6, "fedbuff": 1.0}  # their own papers' defaults
+_LATEST = 1.2  # λ
+_TIER_RATIO = 2.0  # υ
+
+_LOCAL = {
+    "mnist": {"optimizer": "adam", "learning_rate": 0.003, "batch_size": 64},
+    "cifar10": {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 128},
+    "fed-ixi": {"optimizer": "adamw", "learning_rate": 0.001, "batch_size": 2},
+    "fed-isic2019": {"optimizer": "adam", "learning_rate": 0.0005, "batch_size": 64},
+}
+_MEAN_SECONDS = {"mnist": 0.15, "cifar10": 0.5, "fed-ixi": 0.8, "fed-isic2019": 1.5}
+_LIKE = {"mnist-mini": "mnist"}
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "authors": {
+        "profile": "authors",
+        "local": {"rate_decay": 0.995},
+        "strategy": {"join_up_to": 1.2, "aim": "latest", "pace": {"newest_weight": 0.9}},
+    },
+    "join": {"strategy": {"join_up_to": 1.2}},
+    "aim": {"strategy": {"aim": "latest"}},
+    "smooth": {"strategy": {"pace": {"newest_weight": 0.9}}},
+    "decay": {"local": {"rate_decay": 0.995}},
+    "equal": {"strategy": {"weights": "equal"}},
+    "own": {"strategy": {"variant": "own"}},
+    "floor": {"fleet": {"floor": 0.1}},
+    "nofloor": {"fleet": {"floor": 0.001}},
+    "momentum": {"local": {"momentum": 0.9}},
+}
+"""What the appendix leaves open, decided the other way: settings laid over ours."""
+
+_COMPARED = (
+    "horizon",
+    "target",
+    "strategy",
+    "data.name",
+    "partition.kind",
+    "fleet.clients",
+    "fleet.speed",
+    "fleet.mean_seconds_per_step",
+    "fleet.jitter",
+    "fleet.floor",
+    "fleet.resample_probability",
+    "local.optimizer",
+    "local.learning_rate",
+    "local.momentum",
+    "local.batch_size",
+    "local.rate_decay",
+)
+
+
+def settings_of(cell: Cell, row: str, seed: int) -> dict[str, Any]:
+    """Everything `Experiment` needs for one run.
+
+    Raises:
+        SettingsError: there is no such row.
+    """
+    block, like = cell.settings, _like(cell)
+    strategy, choice = _row(cell, row)
+    steps, mean_seconds = _steps(cell), _MEAN_SECONDS[like]
+    settings: dict[str, Any] = {
+        "seed": seed,
+        "profile": "paper",
+        "data": {"name": block.dataset},
+        "partition": {"kind": block.partition},
+        "fleet": {
+            "clients": cell.clients,
+            "speed": SPEEDS[cell.speed],
+            "mean_seconds_per_step": mean_seconds,
+            "jitter": 0.05,
+            "floor": 0.02,
+            "resample_probability": 0.1 if cell.changing else 0.0,
+        },
+        "local": {**_LOCAL[like], "momentum": 0.0, "rate_decay": 1.0},
+        "strategy": strategy,
+        "evaluation": {
+            "every_updates": 1,
+            "metrics": ["loss", block.metric],
+            "target_metric": block.metric,
+        },
+        "horizon": horizon(cell, strategy["name"], steps["steps"], mean_seconds),
+        "target": block.target,
+    }
+    settings = merged(settings, choice)
+    if settings["local"]["rate_decay"] < 1:
+        settings["local"]["rate_decay_steps"] = steps["max_steps"]
+    return settings
+
+
+def strategy_of(row: str) -> str:
+    """The strategy of a row: `fedcompass` of 1/Q=0.05, lambda=1.50 and fedcompass@authors."""
+    return "fedcompass" if row.startswith(("1/Q=", "lambda=")) else row.partition("@")[0]
+
+
+def signature(settings: Mapping[str, Any]) -> str:
+    """What tells the paper's experiments apart but for the seed, from given or recorded settings.
+
+    A setting that fedcompass gains later does not change it.
+    """
+    return json.dumps([_plain(_at(settings, path)) for path in _COMPARED], sort_keys=True)
+
+
+def _row(cell: Cell, row: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The row's strategy settings, and what its choice lays over the whole."""
+    name = strategy_of(row)
+    _, _, choice = row.partition("@")
+    if name not in ALGORITHMS or (choice and choice not in CHOICES):
+        raise SettingsError(
+            f"row is {row!r}; allowed: {', '.join(ALGORITHMS)}, 1/Q=…, lambda=…, "
+            f"or one of them with @ and {', '.join(CHOICES)}"
+        )
+    steps = _steps(cell)
+    strategy = {"name": name, **dict(_own_settings(name, cell, steps))}
+    if row.startswith("1/Q="):
+        strategy["min_steps"] = round(float(row.removeprefix("1/Q=")) * steps["max_steps"])
+    if row.startswith("lambda="):
+        strategy["latest"] = float(row.removeprefix("lambda="))
+    if choice == "own":
+        strategy["staleness"]["alpha"] = _OWN_ALPHA[name]
+    return strategy, CHOICES.get(choice, {})
+
+
+def _own_settings(name: str, cell: Cell, steps: dict[str, int]) -> Iterator[tuple[str, Any]]:
+    """The lines of the appendix's table that have a value for this strategy."""
+    compass = name.startswith("fedcompass")
+    yield from ((key, steps[key]) for key in steps if (key == "steps") != compass)
+    if name in ("fedasync", "fedbuff"):
+        yield "variant", "share"
+    if compass or name in ("fedasync", "fedbuff"):
+        yield "staleness", dict(_STALENESS)
+    if name in ("fedavgm", "fedcompass+m"):
+        yield "server", {"beta": 0.5 if _like(cell) == "fed-isic2019" else 0.9}
+    if name == "fedbuff":
+        yield "buffer_size", _buffer_size(cell)
+    if name == "fedat":
+        yield "tier_ratio", _TIER_RATIO
+    if compass:
+        yield "latest", _LATEST
+
+
+def _steps(cell: Cell) -> dict[str, int]:
+    """Q, Q_min and Q_max."""
+    if _like(cell) in ("fed-ixi", "fed-isic2019"):
+        return {"steps": 50, "min_steps": 20, "max_steps": 100}
+    most = 100 if cell.clients > 10 else 200
+    if cell.settings.dataset == "mnist-mini":
+        most //= 5  # a client sees its data about as often in a round
+    return {"steps": most, "min_steps": most // 5, "max_steps": most}
+
+
+def _buffer_size(cell: Cell) -> int:
+    match _like(cell):
+        case "fed-ixi":
+            return 2
+        case "fed-isic2019":
+            return 3
+        case _:
+            return 5 if cell.clients > 10 else 3
+
+
+def _like(cell: Cell) -> str:
+    """The dataset whose appendix table applies."""
+    return _LIKE.get(cell.settings.dataset, cell.settings.dataset)
+
+
+def _at(settings: Mapping[str, Any], path: str) -> Any:
+    value: Any = settings
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as JSON has them, whether they were written 600 or 600.0."""
+    match value:
+        case Mapping():
+            return {key: _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case bool() | None | str():
+            return value
+        case _:
+            return float(value)

@@ -1,0 +1,169 @@
+"""A comparison as headings, rows and sentences, for the terminal and for the documentation."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+from fedcompass.paper.catalogue import Entry
+from fedcompass.paper.cells import Cell
+from fedcompass.paper.comparing import Compared, Comparison
+from fedcompass.paper.groups import HEADINGS, FleetGroups, summary_rows
+from fedcompass.paper.numbers import Printed, Quantity
+from fedcompass.paper.results import Results, StoredRun, value_at
+
+__all__ = ["Grid", "curve_grids", "grids", "groups_grid", "summary_lines", "wins_grid"]
+
+_MOST_NAMED = 60
+_PARTS = (0.1, 0.25, 0.5, 1.0)  # of the horizon
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One table of text with a line above it."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def grids(comparison: Comparison) -> Iterator[Grid]:
+    """A table per block and number of clients: for each speed paper, ours and whether they agree.
+
+    Blocks without any run are left out, unless there is none at all.
+    """
+    entry = comparison.entry
+    groups: dict[tuple[str, int], list[Cell]] = {}
+    for cell in comparison.cells:
+        groups.setdefault((cell.block, cell.clients), []).append(cell)
+    some = any(item.seeds for item in comparison.found.values())
+    for cells in groups.values():
+        if some and not any(comparison.at(cell, row).seeds for cell in cells for row in entry.rows):
+            continue
+        yield _grid(comparison, cells)
+
+
+def _grid(comparison: Comparison, cells: Sequence[Cell]) -> Grid:
+    entry, first = comparison.entry, cells[0]
+    what = (
+        f"time to {_percent(first.settings.target)}, {entry.reference} = 1"
+        if entry.quantity == "time"
+        else f"top {first.settings.metric.replace('_', ' ')} in percent"
+    )
+    changing = ", 10% of speeds change in each round" if first.changing else ""
+    header = ["method"]
+    for cell in cells:
+        header += [f"{cell.speed}: paper", "ours", "agree?"]
+    rows = []
+    for row in entry.rows:
+        line = [row]
+        for cell in cells:
+            item = comparison.at(cell, row)
+            line += [
+                _printed(item.printed),
+                _ours(item, entry.quantity),
+                item.agree,
+            ]
+        rows.append(line)
+    rows.append(_correlations(comparison, cells))
+    return Grid(f"{first.block}, m={first.clients}{changing}: {what}", header, rows)
+
+
+def _correlations(comparison: Comparison, cells: Sequence[Cell]) -> list[str]:
+    line = ["rank correlation"]
+    for cell in cells:
+        value = comparison.correlation(cell)
+        line += ["", "" if value is None else f"{value:.2f}", ""]
+    return line
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"
+
+
+def _printed(printed: Printed | None) -> str:
+    if printed is None:
+        return ""
+    if printed.mean is None:
+        return "-"
+    deviation = "" if printed.deviation is None else f"±{printed.deviation:.2f}"
+    return f"{printed.mean:.2f}{deviation}"
+
+
+def _ours(item: Compared, quantity: Quantity) -> str:
+    """The value with its count: seeds that reached the target of those run, or seeds."""
+    if item.seeds == 0:
+        return "·"
+    if quantity == "time":
+        value = "-" if item.value is None else f"{item.value:.2f}"
+        return f"{value} {item.reached}/{item.seeds}"
+    if item.value is None:
+        return f"- n={item.seeds}"
+    deviation = "" if item.deviation is None else f"±{item.deviation:.2f}"
+    return f"{item.value:.2f}{deviation} n={item.seeds}"
+
+
+def wins_grid(comparison: Comparison) -> Grid:
+    """In how many cells the reference is ahead of each row."""
+    reference = comparison.entry.reference
+    rows = [
+        [
+            wins.row,
+            f"{wins.paper}/{wins.paper_cells}" if wins.paper_cells else "",
+            f"{wins.ours}/{wins.our_cells}" if wins.our_cells else "·",
+            f"{wins.agreeing}/{wins.our_cells}" if wins.our_cells and wins.paper_cells else "",
+        ]
+        for wins in comparison.wins()
+    ]
+    return Grid(
+        f"cells in which {reference} is ahead (a seed that missed counts at the longest horizon)",
+        ["of", "paper", "ours", "same order"],
+        rows,
+    )
+
+
+def summary_lines(comparison: Comparison) -> Iterator[str]:
+    """How complete the table is, and every cell whose order is not the paper's."""
+    fewest, most = comparison.seed_counts
+    cells = len(comparison.cells)
+    done = sum(
+        all(comparison.at(cell, row).seeds for row in comparison.entry.rows)
+        for cell in comparison.cells
+    )
+    if most == 0:
+        yield f"no results yet (0 of {cells} cells)"
+        return
+    seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
+    state = "partial" if comparison.is_partial else "complete"
+    yield f"{state}: {done} of {cells} cells have every row; seeds per row: {seeds} (paper: 10)"
+    wrong = comparison.disagreements()
+    if wrong:
+        named = [f"{item.cell} {item.row}" for item in wrong[:_MOST_NAMED]]
+        more = f", and {len(wrong) - _MOST_NAMED} more" if len(wrong) > _MOST_NAMED else ""
+        yield f"order differs from the paper's in {len(wrong)}: {', '.join(named)}{more}"
+
+
+def curve_grids(
+    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
+) -> Iterator[Grid]:
+    """For each cell of a figure the mean accuracy on the way: a few numbers of each curve."""
+    for cell in cells:
+        rows = []
+        for row in entry.rows:
+            runs = results.runs(cell, row, seeds)
+            rows.append([row, str(len(runs)), *(_on_the_way(runs, part) for part in _PARTS)])
+        header = ["method", "seeds", *(f"at {part:g} of the horizon" for part in _PARTS)]
+        yield Grid(f"{cell}: {cell.settings.metric.replace('_', ' ')} in percent", header, rows)
+
+
+def _on_the_way(runs: Sequence[StoredRun], part: float) -> str:
+    if not runs:
+        return "·"
+    values = [100 * value_at(run.curve, part * run.horizon) for run in runs]
+    deviation = f"±{stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{mean(values):.2f}{deviation}"
+
+
+def groups_grid(fleets: Sequence[FleetGroups]) -> Grid:
+    """How often there are more groups than the bound."""
+    title = "arrival groups after settling; above: share of time with more groups than the bound"
+    return Grid(title, HEADINGS, summary_rows(fleets))

@@ -1,0 +1,68 @@
+"""Our tables written into a page of the documentation, between its markers.
+
+A marker is a line `<!-- paper: table-1 -->`; what stands between it and the next line
+`<!-- end -->` is replaced by the table as it is in the results now.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedcompass.errors import SettingsError
+from fedcompass.paper.catalogue import Entry, entry_named
+from fedcompass.paper.comparing import compared
+from fedcompass.paper.groups import GROUPS_FILE, read_study
+from fedcompass.paper.rendering import Grid, grids, groups_grid, summary_lines, wins_grid
+from fedcompass.paper.results import Results
+
+__all__ = ["rendered", "write_report"]
+
+_SECTION = re.compile(r"(<!-- paper: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def write_report(page: Path, folder: Path) -> int:
+    """Bring a page up to date with a folder of results; says how many sections it has.
+
+    Raises:
+        SettingsError: the page cannot be read, or a marker names nothing.
+    """
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{page} cannot be read: {error.strerror}; give the page") from None
+    results = Results.read(folder)
+
+    def section(found: re.Match[str]) -> str:
+        content = "\n".join(rendered(entry_named(found[2]), results, folder))
+        return f"{found[1]}\n{content}\n{found[3]}"
+
+    text, count = _SECTION.subn(section, text)
+    page.write_text(text, encoding="utf-8")
+    return count
+
+
+def rendered(entry: Entry, results: Results, folder: Path) -> Iterator[str]:
+    """A table as lines of Markdown."""
+    if entry.kind == "groups":
+        yield from _markdown(groups_grid(read_study(folder / GROUPS_FILE)))
+        return
+    comparison = compared(entry, results)
+    first, *others = summary_lines(comparison)
+    yield f"{entry.name}: {first}.\n"
+    if comparison.seed_counts[1]:
+        for grid in (*grids(comparison), wins_grid(comparison)):
+            yield from _markdown(grid)
+    for line in others:
+        yield f"{line[0].upper()}{line[1:]}.\n"
+
+
+def _markdown(grid: Grid) -> Iterator[str]:
+    yield f"**{grid.title}**\n"
+    yield _line(grid.header)
+    yield _line(["---"] + ["---:"] * (len(grid.header) - 1))
+    yield from map(_line, grid.rows)
+    yield ""
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

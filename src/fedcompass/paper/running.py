@@ -1,0 +1,105 @@
+"""Carrying out the runs of a table or figure, cell by cell, into the stores of a folder."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from fedcompass.paper.catalogue import Entry, PlannedRun
+from fedcompass.paper.cells import Cell
+from fedcompass.paper.results import Results
+from fedcompass.vocabulary import Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.experiment import Experiment
+    from fedcompass.sweeps import Record
+    from fedcompass.sweeps.running import SweepExecutor
+
+__all__ = ["Progress", "experiments_of", "missing", "run_entry"]
+
+STOPPED_RUNS = Path("runs") / "paper"
+"""Where runs wait that a budget or Ctrl-C stopped; they go on next time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One more run is safe in its store, or failed."""
+
+    record: "Record"
+    run: PlannedRun
+    done: int
+    planned: int
+
+
+def missing(
+    entry: Entry, cells: Sequence[Cell], seeds: Sequence[int], results: Results
+) -> list[PlannedRun]:
+    """The runs that no store has yet."""
+    planned = entry.plan(cells, seeds)
+    return [run for run in planned if not results.has(run.cell, run.row, run.seed)]
+
+
+def experiments_of(runs: Sequence[PlannedRun], data_root: Path | None) -> "list[Experiment]":
+    """The experiments of planned runs, in their order."""
+    from fedcompass.experiment import Experiment
+
+    place = {} if data_root is None else {"root": str(data_root)}
+    return [
+        Experiment(**{**run.settings, "data": {**run.settings["data"], **place}}) for run in runs
+    ]
+
+
+def run_entry(
+    runs: Sequence[PlannedRun],
+    folder: Path,
+    *,
+    budget: Seconds | None = None,
+    resume: bool = True,
+    device: str = "cpu",
+    executor: "SweepExecutor | None" = None,
+    workers: int | None = None,
+    max_stack: int | None = None,
+    data_root: Path | None = None,
+) -> Iterator[Progress]:
+    """Run what is planned, a store per dataset, and tell of each run that ended.
+
+    Args:
+        runs: what to run, in this order.
+        folder: where the stores are.
+        budget: wall-clock seconds in all; what is left over is done next time.
+        resume: take up runs that were stopped, and put away those that the budget stops.
+        device: where to train.
+        executor: who trains, as in `fedcompass.sweeps.run_all`.
+        workers: processes.
+        max_stack: most tasks in a stack.
+        data_root: where the datasets lie.
+    """
+    from fedcompass.sweeps import Store, run_all
+
+    began, done = monotonic(), 0
+    by_dataset: dict[str, list[PlannedRun]] = {}
+    for run in runs:
+        by_dataset.setdefault(run.cell.settings.dataset, []).append(run)
+    for dataset, own in by_dataset.items():
+        left = None if budget is None else budget - (monotonic() - began)
+        if left is not None and left <= 0:
+            return
+        experiments = experiments_of(own, data_root)
+        by_key = {e.key(): run for e, run in zip(experiments, own, strict=True)}
+        records = run_all(
+            experiments,
+            Store(folder / f"{dataset}.jsonl"),
+            workers=workers,
+            device=device,
+            executor=executor,
+            budget=left,
+            max_stack=max_stack,
+            folder=STOPPED_RUNS if resume else None,
+        )
+        with closing(records):
+            for record in records:
+                done += 1
+                run = by_key[record.key]
+                yield Progress(record=record, run=run, done=done, planned=len(runs))

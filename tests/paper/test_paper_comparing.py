@@ -1,0 +1,220 @@
+"""Our numbers beside the paper's, from made-up stores."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.paper.stored_runs import line, write_store
+
+from fedcompass.errors import SettingsError
+from fedcompass.paper.catalogue import entry_named
+from fedcompass.paper.cells import Cell
+from fedcompass.paper.comparing import Comparison, compared, rank_correlation
+from fedcompass.paper.horizons import horizon
+from fedcompass.paper.rendering import curve_grids, grids, summary_lines, wins_grid
+from fedcompass.paper.report import write_report
+from fedcompass.paper.results import Results, value_at
+
+EXP = Cell("mnist-class", 5, "exp")
+TABLE = entry_named("table-1")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """FedCompass at 100 s, FedAvg at 400, FedAsync once at 200 of three, FedBuff at 90."""
+    times: dict[str, list[float | None]] = {
+        "fedcompass": [90, 100, 110],
+        "fedavg": [400, 400, 400],
+        "fedbuff": [90, 90, 90],
+        "fedasync": [None, None, 200],
+    }
+    records = [
+        line(EXP, row, seed, time, 0.9 if time else 0.8)
+        for row, by_seed in times.items()
+        for seed, time in enumerate(by_seed)
+    ]
+    write_store(tmp_path / "mnist.jsonl", records)
+    return Results.read(tmp_path)
+
+
+@pytest.fixture
+def comparison(results: Results) -> Comparison:
+    return compared(TABLE, results)
+
+
+def test_a_time_is_the_mean_of_those_that_reached_it_relative_to_the_reference(
+    comparison: Comparison,
+) -> None:
+    fedavg = comparison.at(EXP, "fedavg")
+    assert (fedavg.value, fedavg.reached, fedavg.seeds) == (4.0, 3, 3)
+    assert fedavg.printed is not None
+    assert fedavg.printed.mean == 4.32
+    assert comparison.at(EXP, "fedcompass").value == 1.0
+
+
+def test_fewer_than_half_is_a_dash_and_its_rank_counts_misses_at_the_longest_horizon(
+    comparison: Comparison,
+) -> None:
+    fedasync = comparison.at(EXP, "fedasync")
+    assert (fedasync.value, fedasync.reached) == (None, 1)
+    longest = horizon(EXP, "fedavg", 200, 0.15)
+    assert fedasync.score == pytest.approx((longest + longest + 200) / 3)
+
+
+def test_an_order_agrees_differs_or_is_unknown(comparison: Comparison) -> None:
+    assert comparison.at(EXP, "fedavg").agree == "yes"
+    assert comparison.at(EXP, "fedasync").agree == "yes"
+    assert comparison.at(EXP, "fedbuff").agree == "no"  # ours is ahead of FedCompass
+    assert comparison.at(EXP, "fedat").agree == ""  # no runs
+    assert comparison.at(EXP, "fedcompass").agree == ""  # the reference itself
+    assert [item.row for item in comparison.disagreements()] == ["fedbuff"]
+
+
+def test_nearly_equal_times_are_no_order(tmp_path: Path) -> None:
+    records = [line(EXP, "fedcompass", 0, 100, 0.9), line(EXP, "fedavg", 0, 100.5, 0.9)]
+    write_store(tmp_path / "a.jsonl", records)
+    assert compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg").agree == "tie"
+
+
+def test_where_nobody_reached_the_target_there_is_no_order(tmp_path: Path) -> None:
+    records = [line(EXP, row, 0, None, 0.8) for row in ("fedcompass", "fedavg")]
+    write_store(tmp_path / "a.jsonl", records)
+    item = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    assert (item.our_order, item.agree) == (None, "")
+
+
+def test_orders_are_made_of_the_seeds_both_have(tmp_path: Path) -> None:
+    records = [
+        line(EXP, "fedcompass", 0, 100, 0.9),
+        line(EXP, "fedcompass", 1, 900, 0.9),
+        line(EXP, "fedavg", 0, 200, 0.9),
+    ]
+    write_store(tmp_path / "a.jsonl", records)
+    assert compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg").our_order == 1
+
+
+def test_a_reference_that_missed_is_behind_a_slow_one_that_did_not(tmp_path: Path) -> None:
+    """Asynchronous horizons are shorter: a miss must not look faster than a late success."""
+    late = 0.9 * horizon(EXP, "fedavg", 200, 0.15)
+    records = [line(EXP, "fedcompass", 0, None, 0.8), line(EXP, "fedavg", 0, late, 0.9)]
+    write_store(tmp_path / "a.jsonl", records)
+    assert compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg").our_order == -1
+
+
+def test_wins_are_counted_beside_the_papers(comparison: Comparison) -> None:
+    wins = {wins.row: wins for wins in comparison.wins()}
+    assert (wins["fedavg"].ours, wins["fedavg"].our_cells) == (1, 1)
+    assert (wins["fedbuff"].ours, wins["fedbuff"].agreeing) == (0, 0)
+    assert (wins["fedasync"].paper, wins["fedasync"].paper_cells) == (36, 36)
+    assert wins["fedat"].our_cells == 0
+    assert "fedcompass" not in wins
+
+
+def test_accuracies_have_a_deviation_and_higher_is_ahead(tmp_path: Path) -> None:
+    records = [line(EXP, "fedcompass", seed, 100, 0.95 + 0.01 * seed) for seed in range(2)]
+    records += [line(EXP, "fedavg", seed, 100, 0.92) for seed in range(2)]
+    write_store(tmp_path / "a.jsonl", records)
+    found = compared(entry_named("table-14"), Results.read(tmp_path))
+    compass = found.at(EXP, "fedcompass")
+    assert compass.value == pytest.approx(95.5)
+    assert compass.deviation == pytest.approx(0.7071, abs=1e-3)
+    assert found.at(EXP, "fedavg").agree == "yes"
+    assert found.at(EXP, "fedavg").our_order == 1
+
+
+def test_rank_correlation_is_spearmans_with_mean_ranks() -> None:
+    assert rank_correlation([1, 2, 3], [10, 20, 30]) == pytest.approx(1.0)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
+    assert rank_correlation([1, 2, 2, 4], [1, 2, 3, 4]) == pytest.approx(0.9487, abs=1e-4)
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_a_column_is_correlated_from_three_rows_on(
+    results: Results, comparison: Comparison
+) -> None:
+    assert comparison.correlation(EXP) == pytest.approx(0.6)
+    two = compared(TABLE.only("fedavg,fedcompass"), results)
+    assert two.correlation(EXP) is None
+
+
+def test_a_table_says_how_partial_it_is_and_where_it_disagrees(comparison: Comparison) -> None:
+    first, second = summary_lines(comparison)
+    assert first == "partial: 0 of 36 cells have every row; seeds per row: 3 (paper: 10)"
+    assert second == "order differs from the paper's in 1: mnist-class/m=5/exp fedbuff"
+    (none,) = summary_lines(compared(TABLE, Results({})))
+    assert none == "no results yet (0 of 36 cells)"
+
+
+def test_only_blocks_with_results_are_shown_unless_there_is_none(comparison: Comparison) -> None:
+    (grid,) = grids(comparison)
+    assert grid.title == "mnist-class, m=5: time to 90%, fedcompass = 1"
+    fedavg = next(row for row in grid.rows if row[0] == "fedavg")
+    assert fedavg == ["fedavg", "1.35", "·", "", "2.82", "·", "", "4.32", "4.00 3/3", "yes"]
+    assert len(list(grids(compared(TABLE, Results({}))))) == 12
+    assert ["fedavg", "35/36", "1/1", "1/1"] in wins_grid(comparison).rows
+
+
+def test_a_figures_curves_are_told_in_numbers(results: Results) -> None:
+    (grid,) = curve_grids(entry_named("figure-6"), results, [EXP])
+    assert grid.rows[0][:2] == ["fedavg", "3"]
+    assert grid.rows[0][-1] == "90.00±0.00"
+    assert grid.rows[-1][1:] == ["0", "·", "·", "·", "·"]
+    assert value_at([(0.0, 0.1), (5.0, 0.5)], 4.9) == 0.1
+
+
+def test_seeds_beyond_a_limit_are_left_out(results: Results) -> None:
+    assert compared(TABLE, results, seeds=2).at(EXP, "fedasync").seeds == 2
+
+
+def test_runs_with_other_settings_are_not_taken_for_the_papers(tmp_path: Path) -> None:
+    other = line(EXP, "fedavg", 0, 100, 0.9)
+    other["experiment"]["local"]["learning_rate"] = 0.01
+    shorter = line(EXP, "fedavg", 1, 100, 0.9)
+    shorter["experiment"]["horizon"] = 10.0
+    known = line(EXP, "fedavg", 2, 100, 0.9)
+    known["experiment"]["a_setting_of_tomorrow"] = 1
+    write_store(tmp_path / "a.jsonl", [other, shorter, known])
+    assert [run.seed for run in Results.read(tmp_path).runs(EXP, "fedavg")] == [2]
+
+
+def test_failures_other_files_and_an_unfinished_line_are_passed_over(tmp_path: Path) -> None:
+    failed = line(EXP, "fedavg", 0, 100, 0.9, outcome=None, error="out of memory")
+    write_store(tmp_path / "a.jsonl", [failed, line(EXP, "fedavg", 1, 100, 0.9)])
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write('{"key": "half a li')
+    (tmp_path / "groups.jsonl").write_text('{"something": "else"}\n{"x": 1}\n')
+    (tmp_path / "empty.jsonl").touch()
+    results = Results.read(tmp_path)
+    assert len(results) == 1
+    assert results.has(EXP, "fedavg", 1)
+    assert not results.has(EXP, "fedavg", 0)
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"fedcompass_store": 1}) + "\nnot json\n")
+    with pytest.raises(SettingsError, match=r"a\.jsonl, line 2, is not JSON"):
+        Results.read(tmp_path)
+
+
+def test_a_report_is_written_between_the_markers_and_nowhere_else(
+    tmp_path: Path, results: Results
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- paper: table-1 -->\nold\n<!-- end -->\nafter\n")
+    assert write_report(page, tmp_path) == 1
+    text = page.read_text()
+    assert text.startswith("before\n<!-- paper: table-1 -->\n\ntable-1: partial: 0 of 36 cells")
+    assert "| fedavg | 1.35 | · |  | 2.82 | · |  | 4.32 | 4.00 3/3 | yes |" in text
+    assert text.endswith("<!-- end -->\nafter\n")
+    assert "old" not in text
+    write_report(page, tmp_path)
+    assert page.read_text() == text
+
+
+def test_a_page_that_is_missing_or_names_nothing_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none\.md cannot be read"):
+        write_report(tmp_path / "none.md", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- paper: table-0 -->\n<!-- end -->\n")
+    with pytest.raises(SettingsError, match="no entry 'table-0'"):
+        write_report(page, tmp_path)

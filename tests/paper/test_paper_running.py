@@ -1,0 +1,56 @@
+"""Running a table's cells into a store, stopping, and going on; with very short horizons."""
+
+from pathlib import Path
+
+import pytest
+
+from fedcompass.paper import horizons
+from fedcompass.paper.catalogue import PlannedRun, entry_named
+from fedcompass.paper.cells import Cell
+from fedcompass.paper.comparing import compared
+from fedcompass.paper.cost import expected_steps
+from fedcompass.paper.results import Results
+from fedcompass.paper.running import missing, run_entry
+
+MINI = Cell("mini-class", 5, "homo")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(horizons.ASYNCHRONOUS_ROUNDS, "mnist-mini", 1)
+    monkeypatch.setitem(horizons.SYNCHRONOUS_ROUNDS, "mnist-mini", 1)
+    monkeypatch.chdir(tmp_path)  # stopped runs wait in runs/
+
+
+def plan(folder: Path, rows: str = "fedavg,fedcompass", seeds: int = 1) -> list[PlannedRun]:
+    return missing(
+        entry_named("table-1-mini").only(rows), [MINI], range(seeds), Results.read(folder)
+    )
+
+
+def test_what_is_planned_is_run_stored_and_not_run_again(tmp_path: Path) -> None:
+    runs = plan(tmp_path)
+    assert [(run.row, run.seed) for run in runs] == [("fedavg", 0), ("fedcompass", 0)]
+    ended = list(run_entry(runs, tmp_path, executor="serial"))
+    assert [(progress.run.row, progress.done) for progress in ended] == [
+        ("fedavg", 1),
+        ("fedcompass", 2),
+    ]
+    assert plan(tmp_path) == []
+    assert [run.row for run in plan(tmp_path, seeds=2)] == ["fedavg", "fedcompass"]
+    results = Results.read(tmp_path)
+    (stored,) = results.runs(MINI, "fedcompass")
+    assert 0 < stored.local_steps <= 5 * 40
+    assert stored.top is not None
+    shown = compared(entry_named("table-1-mini"), results)
+    assert shown.at(MINI, "fedavg").seeds == 1
+
+
+def test_without_budget_left_nothing_is_run(tmp_path: Path) -> None:
+    assert list(run_entry(plan(tmp_path), tmp_path, executor="serial", budget=0.0)) == []
+    assert not (tmp_path / "mnist-mini.jsonl").exists()
+
+
+def test_what_a_run_will_cost_is_told_from_its_fleet(tmp_path: Path) -> None:
+    runs = plan(tmp_path)
+    assert [expected_steps(run) for run in runs] == pytest.approx([200.0, 200.0])
