@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test bench clean
+.PHONY: run test test-faults bench clean
 
 run: $(VENV)/.installed-run
 	$(BIN)/fedcompass compare
 
 test: $(VENV)/.installed-test
 	scripts/check
+
+# All faults, with real processes, in about half an hour; as root also those of links and disks.
+test-faults: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/faults -n 2 -m '' --fault-table docs/faults.md
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks

@@ -46,6 +46,7 @@ def test_run_says_what_it_did_and_keeps_a_record() -> None:
         assert words in output
     folder = Path("runs/fedcompass-mnist-mini-seed0")
     assert f"record             {folder}" in output
+    assert output.endswith(f"  to look at it      {folder}/report.html\n")
     assert sorted(path.name for path in folder.iterdir()) == [
         "best.safetensors",
         "clients.json",
@@ -53,6 +54,7 @@ def test_run_says_what_it_did_and_keeps_a_record() -> None:
         "final.safetensors",
         "journal.jsonl",
         "metrics.jsonl",
+        "report.html",
         "summary.json",
     ]
     assert replay(folder / "journal.jsonl").events > 0
@@ -135,6 +137,7 @@ def test_compare_prints_the_table_over_seeds_and_what_it_means() -> None:
     assert [row[0] for row in rows] == ["fedavg", "fedbuff", "fedcompass"]
     assert all(re.fullmatch(r"[0-2]/2", row[2]) for row in rows)
     assert "misses counted at the horizon (4 s)" in output
+    assert output.endswith("To look at them: runs/compare/report.html\n")
     assert "buffer_size = 2" in Path("runs/compare/fedbuff-seed1/experiment.toml").read_text()
     summary = json.loads(Path("runs/compare/fedcompass-seed0/summary.json").read_text())
     assert summary["strategy"] == "fedcompass"

@@ -1,5 +1,6 @@
 """Carries out a scheduler's commands on the global model; the same object in both drivers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, TypeAlias, assert_never
@@ -136,17 +137,24 @@ class Coordinator:
         """An operator lets a client back in."""
         return self._handle(QuarantineLifted(at=at, client=client))
 
-    def receive(self, at: Seconds, update: Update) -> Receipt:
+    def receive(
+        self, at: Seconds, update: Update, keep: Callable[[Update], None] | None = None
+    ) -> Receipt:
         """Take in an answer: check it, then fold it, then do what follows from it.
 
         A refused update touches nothing; the sender is to be told `Receipt.refused`.
+
+        Args:
+            at: the time.
+            update: the answer.
+            keep: called with an update that passed the checks, before anything changes: a driver
+                can write it to disk, and where that fails nothing has happened.
         """
         refused = self._inspect(update)
         if refused is not None:
-            event = UpdateRefused(
-                at=at, client=update.client, task=update.task, reason=refused.reason.value
-            )
-            return Receipt(refused, self._handle(event))
+            return self.refuse(at, update.client, update.task, refused)
+        if keep is not None:
+            keep(update)
         arrived = UpdateArrived(
             at=at,
             client=update.client,
@@ -155,6 +163,17 @@ class Coordinator:
             compute_seconds=_believable(update.compute_seconds),
         )
         return Receipt(None, self._handle(arrived, update.tensors))
+
+    def refuse(
+        self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate
+    ) -> Receipt:
+        """Turn an answer down that the driver could not even read, such as one of wrong shapes."""
+        event = UpdateRefused(at=at, client=client, task=task, reason=refused.reason.value)
+        return Receipt(refused, self._handle(event))
+
+    def take_in_again(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
+        """Repeat an event of this run's own journal, checked when it happened, after a crash."""
+        return self._handle(event, tensors)
 
     def _inspect(self, update: Update) -> RefusedUpdate | None:
         """The reason to refuse an update, if there is one; the cheap checks first."""

@@ -9,13 +9,22 @@ FedcompassError
 ├── CheckpointError          a checkpoint that cannot be read or does not fit the run
 ├── DataError                a dataset that is missing, damaged or of the wrong shape
 ├── RunFolderError           a run folder that exists, is damaged or belongs to another experiment
+├── StoreError               a file of results that is damaged, foreign or of a newer version
 ├── TaskFailed               local training raised; the client and the task are named
+├── ProjectError             a federation's folder is incomplete, unsafe or in the way
+├── TransportBroken          the network engine stopped answering; the run can be resumed
+├── ProcessFailed            a process of a federation did not start or kept dying
+├── AppError                 a user's app.py does not load or run; names file and line
+├── WireError                a message between worker and forwarder that is malformed or too large
+├── WorkerLost               a site's worker is not there, or died with a task in hand
+├── WorkerRefused            a site's worker answered that it could not do what was asked
 └── MissingExtra             an optional package is not installed; names its `pip install` line
 
 The command line prints the message and exits with code 1; a traceback means a bug of ours.
 """
 
 __all__ = [
+    "AppError",
     "CheckpointError",
     "DataError",
     "EventRefused",
@@ -23,10 +32,17 @@ __all__ = [
     "JournalError",
     "LayoutMismatch",
     "MissingExtra",
+    "ProcessFailed",
+    "ProjectError",
     "ReplayMismatch",
     "RunFolderError",
     "SettingsError",
+    "StoreError",
     "TaskFailed",
+    "TransportBroken",
+    "WireError",
+    "WorkerLost",
+    "WorkerRefused",
 ]
 
 
@@ -66,6 +82,10 @@ class RunFolderError(FedcompassError):
     """A run folder exists already, is damaged or belongs to another experiment."""
 
 
+class StoreError(FedcompassError):
+    """A file of results is damaged, not one of ours, or of a newer version."""
+
+
 class TaskFailed(FedcompassError):
     """Local training raised; the message names the client and the task."""
 
@@ -82,3 +102,31 @@ class MissingExtra(FedcompassError, ImportError):
             f"{self.purpose} needs {self.package}, which is not installed. "
             f"Run: pip install 'fedcompass[{self.extra}]'"
         )
+
+
+class ProjectError(FedcompassError):
+    """A federation's folder is incomplete, unsafe or in the way of a new one."""
+
+
+class ProcessFailed(FedcompassError):
+    """A process of a federation did not start, or died more often than it is restarted."""
+
+
+class AppError(FedcompassError):
+    """A user's app.py does not load, raises, or returns the wrong thing."""
+
+
+class WireError(FedcompassError):
+    """A message between a site's worker and its forwarder is malformed or larger than allowed."""
+
+
+class WorkerLost(FedcompassError):
+    """A site's worker is not there, or went away with a task in hand."""
+
+
+class WorkerRefused(FedcompassError):
+    """A site's worker is there and said why it could not do what was asked."""
+
+
+class TransportBroken(FedcompassError):
+    """The network engine stopped answering; the run can be resumed."""

@@ -8,11 +8,19 @@ import typer.core
 from fedcompass import __version__
 from fedcompass.cli.compare import compare
 from fedcompass.cli.data import data
+from fedcompass.cli.deploy import deploy
 from fedcompass.cli.fleet import fleet
+from fedcompass.cli.paper import paper
 from fedcompass.cli.partition import partition
+from fedcompass.cli.plot import plot
+from fedcompass.cli.report import report
 from fedcompass.cli.run import run
 from fedcompass.cli.schedule import schedule
 from fedcompass.cli.strategies import strategies
+from fedcompass.cli.sweep import sweep
+from fedcompass.cli.table import table
+from fedcompass.cli.track_options import TrackingCommand
+from fedcompass.cli.watch import watch
 
 __all__ = ["app"]
 
@@ -44,10 +52,17 @@ def _options(
     """Federated learning for clients of unequal speed."""
 
 
-app.command()(run)
-app.command()(compare)
+app.command(cls=TrackingCommand)(run)
+app.command(cls=TrackingCommand)(compare)
+app.command()(sweep)
+app.command()(table)
+app.command()(report)
+app.command()(watch)
+app.command()(plot)
 app.command()(schedule)
 app.command()(partition)
 app.command()(fleet)
 app.command()(strategies)
 app.add_typer(data, name="data")
+app.add_typer(paper, name="paper")
+app.add_typer(deploy, name="deploy")

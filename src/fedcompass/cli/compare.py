@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcompass.cli import options as opt
+from fedcompass.cli import track_options as track
+from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.options import experiment_from, next_free
+from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.report import reported
 from fedcompass.errors import RunFolderError, SettingsError
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
     from fedcompass.simulation.comparison import Outcome, StrategyRow
+    from fedcompass.tracking import OpenTracker
 
 __all__ = ["compare"]
 
 _REFERENCE = "fedcompass"
 _PROFILES = {
     "paper": "the\nFedCompass paper's where none are given (mnist-mini: a fifth of its steps)",
+    "authors": "the\nFedCompass paper's with its authors' further habits where none are given",
     "own": "each strategy's own\npaper's",
 }
 
@@ -54,21 +60,26 @@ def compare(
     name: Annotated[str | None, typer.Option(help="Name of the folder under runs/.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
     device: opt.Device = "cpu",
+    tensorboard: track.TensorBoard = None,
+    mlflow: track.Mlflow = None,
 ) -> None:
     """Run several strategies on the same fleets and seeds and compare their time to target."""
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
     from fedcompass.simulation.comparison import comparison_rows
 
+    openers = track.tracker_openers(tensorboard, mlflow)
     grid = _grid(file, assignments, given, strategies, seeds)
     root = opt.named(name) if name else next_free(Path("runs"), "compare")
     if root.exists():
         raise RunFolderError(f"{root} exists already; choose another name")
     print(_what(grid[0], strategies, seeds), flush=True)
-    outcomes = _run_all(grid, root, workers, device)
+    about_data(grid[0])
+    outcomes = _run_all(grid, root, workers, device, openers)
     rows = comparison_rows(outcomes, _REFERENCE)
     print(_table(rows, grid[0]))
     print(_meaning(rows, grid[0]))
     print(f"Every run's journal, curve and model: {root}")
+    print(f"To look at them: {reported(root)}")
 
 
 def _grid(
@@ -116,15 +127,21 @@ def _what(experiment: "Experiment", strategies: str, seeds: int) -> str:
 
 
 def _run_all(
-    grid: "Sequence[Experiment]", root: Path, workers: int | None, device: str
+    grid: "Sequence[Experiment]",
+    root: Path,
+    workers: int | None,
+    device: str,
+    openers: "Sequence[OpenTracker]",
 ) -> "list[Outcome]":
     from fedcompass.simulation.many import simulate_many
+    from fedcompass.tracking import track as hand_over
 
     folders = [root / f"{e.strategy['name']}-seed{e.seed}" for e in grid]
     outcomes: dict[int, Outcome] = {}
     try:
         for number, outcome in simulate_many(grid, folders=folders, workers=workers, device=device):
             outcomes[number] = outcome
+            hand_over(folders[number], track.run_name(folders[number]), openers)
             print(_progress(outcome, len(outcomes), len(grid)), file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print(f"\nstopped; finished runs are in {root}", file=sys.stderr)
@@ -145,17 +162,8 @@ def _table(rows: "Sequence[StrategyRow]", experiment: "Experiment") -> str:
     goal = f"{experiment.target:.0%}" if experiment.target is not None else "target"
     header = ["strategy", f"time to {goal}", "reached", f"vs {_REFERENCE}", f"top {metric}"]
     header += ["waiting", "staleness", "wins"]
-    cells = [header, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
-    lines = ["  ".join(_aligned(line, widths)).rstrip() for line in cells]
+    lines = plain_table(header, [_cells(row) for row in rows], left=(0,)).splitlines()
     return "\n" + "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
-
-
-def _aligned(line: list[str], widths: list[int]) -> list[str]:
-    return [
-        line[0].ljust(widths[0]),
-        *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)),
-    ]
 
 
 def _cells(row: "StrategyRow") -> list[str]:

@@ -22,6 +22,7 @@ __all__ = [
     "Horizon",
     "Latest",
     "LearningRate",
+    "MaxStack",
     "MaxSteps",
     "MinSteps",
     "Model",
@@ -76,6 +77,10 @@ StopAtTarget = Annotated[
     bool | None, typer.Option("--stop-at-target", help="End a run once it reaches the target.")
 ]
 Device = Annotated[str, typer.Option(help="Where to train: cpu or cuda.")]
+MaxStack = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most tasks in a stack; default: as many as pay and fit the memory."),
+]
 Profile = Annotated[
     str | None, typer.Option(help="Strategies' settings: the FedCompass paper's, or their own.")
 ]

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcompass.cli import options as opt
+from fedcompass.cli import track_options as track
+from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.options import experiment_from, next_free
+from fedcompass.cli.report import reported
 from fedcompass.errors import FedcompassError, RunFolderError
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
+    from fedcompass.simulation.engine import Simulation
     from fedcompass.simulation.result import Result
+    from fedcompass.tracking import OpenTracker
 
 __all__ = ["describe", "run"]
 
@@ -51,13 +56,17 @@ def run(
     ] = "processes",
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
     device: opt.Device = "cpu",
+    max_stack: opt.MaxStack = None,
     no_train: Annotated[bool, typer.Option(help="Schedule only; train nothing.")] = False,
+    tensorboard: track.TensorBoard = None,
+    mlflow: track.Mlflow = None,
 ) -> None:
     """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST."""
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
     from fedcompass.simulation.problems import build_problem
     from fedcompass.simulation.run_folder import RunFolder
 
+    openers = track.tracker_openers(tensorboard, mlflow)
     if resume is not None:
         if file is not None or assignments or any(v is not None for v in given.values()):
             raise RunFolderError("--resume goes on with a run as it is; leave the settings out")
@@ -66,9 +75,11 @@ def run(
         experiment = experiment_from(file, assignments, given)
         path = opt.named(name) if name else next_free(Path("runs"), _usual_name(experiment))
         if not no_train:
+            about_data(experiment)
             build_problem(experiment)  # what is missing is said before a folder is touched
         folder = RunFolder.create(path, experiment, overwrite=overwrite)
-    result = _watched(folder, _chosen(executor, device, no_train), workers, device)
+    chosen = _chosen(executor, device, no_train)
+    result = _watched(folder, chosen, workers, device, max_stack, openers)
     print(_report(result, trained=not no_train))
 
 
@@ -83,19 +94,34 @@ def _chosen(executor: str, device: str, no_train: bool) -> str:
     return "stacked" if device != "cpu" and executor == "processes" else executor
 
 
-def _watched(folder: Any, executor: Any, workers: int | None, device: str) -> "Result":
+def _watched(
+    folder: Any,
+    executor: Any,
+    workers: int | None,
+    device: str,
+    max_stack: int | None,
+    openers: "list[OpenTracker]",
+) -> "Result":
     from fedcompass.cli.progress import Progress
     from fedcompass.simulation.run import simulate
+    from fedcompass.tracking import FollowedRun
 
+    followed = FollowedRun(folder.path, track.run_name(folder.path), openers)
     try:
-        with Progress(folder.experiment) as progress:
+        with followed, Progress(folder.experiment) as progress:
+
+            def on_progress(simulation: "Simulation") -> None:
+                progress.update(simulation)
+                followed.update()
+
             return simulate(
                 folder.experiment,
                 folder=folder,
                 executor=executor,
                 workers=workers,
                 device="cpu" if executor == "none" else device,
-                on_progress=progress.update,
+                max_stack=max_stack,
+                on_progress=on_progress,
             )
     except FedcompassError:
         folder.remove_if_not_begun()
@@ -125,6 +151,8 @@ def _report(result: "Result", *, trained: bool) -> str:
     if summary["pending_updates"]:
         lines.append(f"  not merged yet     {summary['pending_updates']} updates at the end")
     lines.append(f"  record             {result.folder}")
+    if result.folder is not None:
+        lines.append(f"  to look at it      {reported(result.folder)}")
     return "\n".join(lines)
 
 

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable
+from contextlib import ExitStack
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +12,8 @@ import typer
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fedcompass.scheduling.compass import CompassSettings
+    from fedcompass.scheduling.scheduler import Scheduler
     from fedcompass.simulation.fleet import SpeedChange
 
 __all__ = ["schedule"]
@@ -41,10 +45,16 @@ def schedule(
             "[client, staleness] each.",
         ),
     ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Also keep it in this new folder, for `fedcompass report`."),
+    ] = None,
+    unit: Annotated[
+        str, typer.Option(help="Unit of the record's times; min is shown as minutes:seconds.")
+    ] = "",
 ) -> None:
     """Print the schedule Compass makes for clients of given speeds."""
-    from fedcompass.scheduling.compass import Compass, CompassSettings
-    from fedcompass.scheduling.scheduler import Scheduler
+    from fedcompass.scheduling.compass import CompassSettings
     from fedcompass.simulation.fleet import Fleet, FleetSettings
     from fedcompass.simulation.timetable import row, timetable
 
@@ -58,18 +68,35 @@ def schedule(
     settings = CompassSettings(
         min_steps=min_steps, max_steps=max_steps, latest=latest, min_clients=len(seconds)
     )
-    entries = timetable(
-        Scheduler(Compass(settings)),
-        {str(client): 1 for client in range(len(seconds))},
-        lambda client, local_round: fleet.seconds_per_step(int(client), local_round),
-        until,
-    )
-    rows = (row(entry) for entry in entries)
-    if as_json:
-        for record in rows:
-            print(json.dumps(record))
-    else:
-        _print_table(rows)
+    with ExitStack() as stack:
+        entries = timetable(
+            _scheduler(settings, record, stack, seed=seed, unit=unit),
+            {str(client): 1 for client in range(len(seconds))},
+            lambda client, local_round: fleet.seconds_per_step(int(client), local_round),
+            until,
+        )
+        rows = (row(entry) for entry in entries)
+        if as_json:
+            for entry in rows:
+                print(json.dumps(entry))
+        else:
+            _print_table(rows)
+
+
+def _scheduler(
+    settings: "CompassSettings", folder: Path | None, stack: ExitStack, **facts: Any
+) -> "Scheduler":
+    """A fresh scheduler; what happens to it is kept in the folder, if there is one."""
+    from fedcompass.scheduling.compass import Compass
+    from fedcompass.scheduling.scheduler import Scheduler
+
+    if folder is None:
+        return Scheduler(Compass(settings))
+    from fedcompass.report.recording import RecordedScheduler, new_record
+
+    journal = new_record(folder, settings, **facts)
+    stack.callback(journal.close)
+    return RecordedScheduler(Compass(settings), journal)
 
 
 def _paces(text: str) -> tuple[float, ...]:

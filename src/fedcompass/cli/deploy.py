@@ -1,0 +1,256 @@
+"""`fedcompass deploy`: a real federation over a network, or all of it on this machine."""
+
+import sys
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
+from fedcompass.cli.options import next_free
+from fedcompass.cli.plain_table import plain_table
+
+if TYPE_CHECKING:
+    from fedcompass.deployment.server_process import Outcome
+
+__all__ = ["check", "demo", "deploy", "init", "readmit", "server", "site", "status"]
+
+deploy = typer.Typer(
+    help="Train with real sites over a network; `demo` shows it all on this machine.",
+    no_args_is_help=True,
+)
+
+_TICK = 0.2
+_Folder = Annotated[Path, typer.Argument(help="The federation's or the site's folder.")]
+
+
+@deploy.command()
+def demo(
+    sites: Annotated[int, typer.Option(help="How many sites.")] = 5,
+    slowest: Annotated[float, typer.Option(help="How much slower the slowest is.")] = 8.0,
+    strategy: Annotated[str, typer.Option(help="See `fedcompass strategies`.")] = "fedcompass",
+    compare: Annotated[
+        str | None, typer.Option(help="Run this strategy, too, on the same sites: fedavg.")
+    ] = None,
+    target: Annotated[float, typer.Option(help="The accuracy at which a run ends.")] = 0.8,
+    seconds_per_step: Annotated[float, typer.Option(help="Of the fastest site.")] = 0.03,
+    max_seconds: Annotated[float, typer.Option(help="The longest a run may take.")] = 600.0,
+    max_updates: Annotated[int | None, typer.Option(help="The most global updates.")] = None,
+    idle_seconds: Annotated[
+        float, typer.Option(help="How often idle sites ask for work; Flower's own is 3.")
+    ] = 0.25,
+    name: Annotated[str, typer.Option(help="Name of the demo's folder under runs/.")] = "demo",
+) -> None:
+    """Start a server and sites of unequal speed on this machine, and train mnist-mini on them."""
+    from fedcompass.cli.deploy_progress import DeployProgress
+    from fedcompass.deployment.demo import Demo, DemoPlan
+
+    plan = DemoPlan(
+        sites=sites,
+        slowest=slowest,
+        strategies=(strategy,) if compare is None else (strategy, compare),
+        target=target,
+        seconds_per_step=seconds_per_step,
+        max_seconds=max_seconds,
+        max_updates=max_updates,
+        idle_seconds=idle_seconds,
+    )
+    folder = next_free(Path("runs"), name)
+    try:
+        with DeployProgress() as progress, Demo(plan, folder, progress.say, progress.show) as all_:
+            runs = all_.run()
+    except KeyboardInterrupt:
+        print("stopped; no process is left", file=sys.stderr)
+        raise typer.Exit(130) from None
+    print("\n\n".join(run_told(run) for run in runs))
+    if len(runs) > 1:
+        print("\n" + runs_compared(runs))
+
+
+@deploy.command()
+def init(
+    folder: _Folder,
+    address: Annotated[
+        str | None, typer.Option(help="host:port by which the sites reach the server.")
+    ] = None,
+    site: Annotated[list[str] | None, typer.Option(help="A site's name. Repeatable.")] = None,
+    insecure: Annotated[bool, typer.Option(help="No TLS, no keys; loopback only.")] = False,
+    renew_certificate: Annotated[
+        bool, typer.Option("--renew-certificate", help="Make the server's next certificate.")
+    ] = False,
+) -> None:
+    """Write a federation's folder, with its own CA and a folder for each site to be handed over."""
+    from fedcompass.deployment import project_files
+    from fedcompass.errors import SettingsError
+
+    if renew_certificate:
+        project_files.renew_certificate(folder)
+        print(f"{folder}/server has a new certificate; restart the server with --resume")
+    elif (folder / "deployment.toml").exists():
+        if not site:
+            raise SettingsError(f"{folder} is a federation already; give --site NAME to add one")
+        project_files.add_sites(folder, site)
+        print(f"hand over {_listed(folder, site)}; restart the server with --resume")
+    else:
+        if address is None:
+            raise SettingsError("--address is missing; allowed: host:port, as sites reach it")
+        names = site or ["site-1", "site-2"]
+        project_files.init_project(folder, address, names, insecure=insecure)
+        print(f"hand over {_listed(folder, names)}; then read {folder}/README.md")
+
+
+@deploy.command()
+def server(
+    folder: _Folder,
+    run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
+    resume: Annotated[bool, typer.Option(help="Go on with the run that is there.")] = False,
+    resume_if_begun: Annotated[
+        bool, typer.Option("--resume-if-begun", help="Likewise, or begin one.")
+    ] = False,
+) -> None:
+    """Run the server until the run is over; what dies is restarted and the run resumed."""
+    from fedcompass.cli.deploy_progress import DeployProgress
+    from fedcompass.deployment.project import ServerProject
+    from fedcompass.deployment.run_view import RunView
+    from fedcompass.deployment.running_server import RunningServer
+    from fedcompass.errors import ProcessFailed
+
+    project = ServerProject(folder)
+    path = project.folder / run
+    begun = resume or (resume_if_begun and (path / "deployment.toml").exists())
+    running = RunningServer(project, path, resume=begun)
+    view = RunView(path)
+    view.refresh()  # what was before a resume has been told already
+    _stop_on_sigterm()
+    try:
+        with DeployProgress() as progress:
+            running.start()
+            progress.say(f"waiting for sites at {project.network.address}")
+            outcome = _watched(running, view, progress)
+    except KeyboardInterrupt:
+        running.stop()
+        if not view.finished:  # else it was over by then
+            print(f"stopped. To go on: {_resume(folder, run)}", file=sys.stderr)
+            raise typer.Exit(130) from None
+        outcome = None
+    finally:
+        running.stop()
+    if outcome is not None and outcome.error is not None:
+        raise ProcessFailed(outcome.error)
+    print(summary_line(path))
+
+
+@deploy.command()
+def site(folder: _Folder) -> None:
+    """Run a site until it is stopped: its worker and its connection, both restarted if they die."""
+    from fedcompass.deployment.project import SiteFolder
+    from fedcompass.deployment.running_site import RunningSite
+
+    running = RunningSite(SiteFolder(folder))
+    settings = running.site.settings
+    _stop_on_sigterm()
+    try:
+        running.start()
+        print(f"site {settings.name} of {settings.server}; logs in {running.site.state}")
+        while True:
+            for name in running.tend():
+                print(f"{name} was started again: {running.last_words(name)}", file=sys.stderr)
+            sleep(_TICK)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        running.stop()
+    print(f"site {settings.name} has left", file=sys.stderr)
+
+
+@deploy.command()
+def check(folder: _Folder) -> None:
+    """Say what is wrong with a set-up before a run finds out; on the server or at a site."""
+    from fedcompass.deployment.checks import check_server, check_site
+
+    found = []
+    for finding in (check_site if (folder / "site.toml").exists() else check_server)(folder):
+        print(finding_line(finding), flush=True)
+        found.append(finding)
+    if any(finding.ok is False for finding in found):
+        raise typer.Exit(1)
+
+
+@deploy.command()
+def readmit(
+    folder: _Folder,
+    site: Annotated[str, typer.Argument(help="The site's name.")],
+    run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
+) -> None:
+    """Let a site out of quarantine in a run that is going on."""
+    from fedcompass.deployment.readmission import request_readmission
+    from fedcompass.errors import RunFolderError
+
+    answer = request_readmission(_begun(folder, run), site)
+    if answer["what"] != "readmitted":
+        raise RunFolderError(f"{site} is not readmitted: {answer['why']}")
+    print(f"{site} is readmitted: it gets tasks again")
+
+
+@deploy.command()
+def status(
+    folder: _Folder,
+    run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
+) -> None:
+    """Show where a run is: version, accuracy, and each site's part."""
+    from fedcompass.deployment.run_view import RunView
+
+    view = RunView(_begun(folder, run))
+    view.refresh()
+    state = "finished" if view.finished else "not finished"
+    metrics = "  ".join(f"{k} {v:.4g}" for k, v in view.metrics.items() if k not in _NOT_METRICS)
+    print(f"{state}, {view.seconds:.0f} s, version {view.version}  {metrics}")
+    rows = [
+        (name, site.state, str(site.updates), str(site.steps), f"{site.seconds:.0f}")
+        for name, site in sorted(view.sites.items())
+    ]
+    print(plain_table(("site", "last", "updates", "steps", "at (s)"), rows, left=(0, 1)))
+
+
+_NOT_METRICS = ("time", "version")
+
+
+def _begun(folder: Path, run: str) -> Path:
+    """The folder of a run that has begun."""
+    from fedcompass.errors import RunFolderError
+
+    path = folder / run
+    if not (path / "deployment.toml").exists():
+        raise RunFolderError(f"{path} has no run; `fedcompass deploy server {folder}` begins one")
+    return path
+
+
+def _resume(folder: Path, run: str) -> str:
+    """The command that goes on with a run."""
+    chosen = "" if run == "run" else f" --run {run}"
+    return f"fedcompass deploy server {folder}{chosen} --resume"
+
+
+def _watched(running: Any, view: Any, progress: Any) -> "Outcome":
+    restarted = 0
+    while True:
+        outcome: Outcome | None = running.tend()
+        if running.restarted > restarted:
+            restarted = running.restarted
+            progress.say("a process died; it was started again and the run resumed")
+        progress.show(view)
+        if outcome is not None:
+            return outcome
+        sleep(_TICK)
+
+
+def _stop_on_sigterm() -> None:
+    """Let SIGTERM (systemd's stop) end a command as Ctrl-C does, children included."""
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _listed(folder: Path, names: list[str]) -> str:
+    return ", ".join(str(folder / "sites" / name) for name in names)

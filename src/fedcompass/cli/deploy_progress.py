@@ -1,0 +1,100 @@
+"""Progress of a federation: a live table in a terminal, plain lines elsewhere."""
+
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from fedcompass.deployment.run_view import RunView
+
+__all__ = ["DeployProgress"]
+
+_PLAIN = 5.0  # seconds between plain lines about a run that only goes on
+_TOLD = (
+    "joined",
+    "turned away",
+    "left",
+    "refused",
+    "task lost",
+    "quarantined",
+    "readmitted",
+    "not readmitted",
+)
+
+
+class DeployProgress:
+    """Shows lines and a run on stderr; use it in a `with`."""
+
+    def __init__(self) -> None:
+        self._live = _live() if sys.stderr.isatty() else None
+        self._shown = -_PLAIN
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, line: str) -> None:
+        """Show a line that stays."""
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def show(self, view: "RunView") -> None:
+        """Show where a run is."""
+        news = view.refresh()
+        for line in news:
+            if line["what"] in _TOLD:
+                self.say(_told(line))
+        if self._live is not None:
+            self._live.update(_table(view))
+        elif any(line["what"] in ("merged", "measured") for line in news):
+            self._plain(view)
+
+    def _plain(self, view: "RunView") -> None:
+        now = monotonic()
+        if now - self._shown >= _PLAIN:
+            self._shown = now
+            self.say(_line(view))
+
+
+def _live() -> "Live":
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
+
+
+def _told(line: dict[str, Any]) -> str:
+    who, what = line.get("who") or f"node {line.get('node')}", line["what"]
+    why = line.get("reason") or line.get("why") or ""
+    samples = f" with {line['samples']:,} samples" if "samples" in line else ""
+    return f"{line.get('at', 0.0):7.1f} s  {who} {what}{samples}{': ' if why else ''}{why}"
+
+
+def _line(view: "RunView") -> str:
+    measured = f"  accuracy {view.metrics['accuracy']:.1%}" if "accuracy" in view.metrics else ""
+    return (
+        f"{view.seconds:7.1f} s  version {view.version}{measured}  "
+        f"{view.updates} answers from {len(view.sites)} sites"
+    )
+
+
+def _table(view: "RunView") -> "Table":
+    from rich.table import Table
+
+    table = Table(title=_line(view).strip(), title_justify="left", box=None, pad_edge=False)
+    for name in ("site", "last", "updates", "steps", "heard at"):
+        table.add_column(name, justify="left" if name in ("site", "last") else "right")
+    for name, site in sorted(view.sites.items()):
+        heard = f"{site.seconds:.0f} s"
+        table.add_row(name, site.state, str(site.updates), str(site.steps), heard)
+    return table

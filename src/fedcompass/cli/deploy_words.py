@@ -1,0 +1,78 @@
+"""What `fedcompass deploy` says about checks and runs, in words and tables."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcompass.cli.plain_table import plain_table
+
+if TYPE_CHECKING:
+    from fedcompass.deployment.checks import Finding
+    from fedcompass.deployment.demo import DemoRun
+
+__all__ = ["finding_line", "run_told", "runs_compared", "summary_line"]
+
+
+def finding_line(finding: "Finding") -> str:
+    """One check."""
+    mark = {True: "ok", False: "WRONG", None: "-"}[finding.ok]
+    return f"{mark:<6}{finding.what:<14}{finding.says}"
+
+
+def summary_line(path: Path) -> str:
+    """How a run ended."""
+    summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    metric = summary["target_metric"]
+    best = summary.get(f"top_{metric}")
+    measured = "" if best is None else f", best {metric} {best:.1%}"
+    return (
+        f"over ({summary['reason']}) after {summary['seconds']:.0f} s and "
+        f"{summary['global_updates']} global updates{measured}; see {path}"
+    )
+
+
+def run_told(run: "DemoRun") -> str:
+    """What one run of the demo showed."""
+    summary = run.summary
+    reached = summary["time_to_target"]
+    target = f"{summary['target']:.0%} accuracy"
+    when = f"{target} after {reached:.1f} s" if reached is not None else f"{target} not reached"
+    spread = summary["arrival_spread"]
+    groups = len(summary["arrival_spreads"])
+    told = "no group had two answers" if spread is None else f"{spread:.1%} of the round's length"
+    rows = [
+        (
+            name,
+            str(site["updates"]),
+            str(site["steps"]),
+            f"{site['idle_share']:.0%}",
+            f"{site['overhead_share']:.0%}",
+        )
+        for name, site in sorted(summary["sites"].items())
+    ]
+    header = ("site", "updates", "steps", "idle", "overhead")
+    table = plain_table(header, rows, left=(0,))
+    return "\n".join(
+        [
+            f"{run.strategy}: {when} (wall time)",
+            f"  global updates     {summary['global_updates']} from {summary['updates']} answers, "
+            f"{summary['local_steps']:,} local steps",
+            f"  arrival spread     {told} (mean of {groups} merges)",
+            f"  sites waited       {summary['idle_share']:.0%} of their time",
+            *(f"    {line}" for line in table.splitlines()),
+            f"  record             {run.folder}",
+        ]
+    )
+
+
+def runs_compared(runs: "list[DemoRun]") -> str:
+    """How much longer the second run took to the same accuracy."""
+    first, second = runs
+    if first.time_to_target is None or second.time_to_target is None:
+        missing = " and ".join(run.strategy for run in runs if run.time_to_target is None)
+        return f"no comparison: {missing} did not reach the target"
+    ratio = second.time_to_target / first.time_to_target
+    return (
+        f"to the same accuracy, on the same sites: {first.strategy} {first.time_to_target:.1f} s, "
+        f"{second.strategy} {second.time_to_target:.1f} s ({ratio:.2f} times as long)"
+    )

@@ -1,0 +1,37 @@
+"""A real federation over a network: the same coordinator as in simulation, on the wall clock.
+
+The names below are imported when they are first used: what runs at a site for every message must
+not load torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcompass.deployment.federation import Federation
+    from fedcompass.deployment.server import serve
+    from fedcompass.deployment.server_settings import FederationSettings
+    from fedcompass.deployment.summary import Summary
+    from fedcompass.deployment.trainer import Site, Trainer
+
+__all__ = ["Federation", "FederationSettings", "Site", "Summary", "Trainer", "serve"]
+
+_HOME = {
+    "Federation": "fedcompass.deployment.federation",
+    "FederationSettings": "fedcompass.deployment.server_settings",
+    "Site": "fedcompass.deployment.trainer",
+    "Summary": "fedcompass.deployment.summary",
+    "Trainer": "fedcompass.deployment.trainer",
+    "serve": "fedcompass.deployment.server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedcompass.deployment' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

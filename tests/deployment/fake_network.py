@@ -1,0 +1,188 @@
+"""Sites and a network of our own making, in virtual time: fast, and as faulty as a test wants."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.deployment.arrays import decode_arrays, encode_state
+from fedcompass.deployment.background import Evaluate
+from fedcompass.deployment.federation import Federation
+from fedcompass.deployment.messages import Arrays, Facts, Kind
+from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.deployment.transport import MessageId, NodeId, Reply
+
+
+def small_model() -> nn.Module:
+    """Something of every segment: parameters, float buffers and an integer buffer."""
+    return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+
+
+with torch.random.fork_rng():
+    torch.manual_seed(3)
+    MODULE = small_model()
+LAYOUT = Layout.of(MODULE)
+INITIAL = LAYOUT.state_of(MODULE)
+
+
+def trained(start: FlatState, task: int, steps: int) -> FlatState:
+    """What a site's training makes of a model: the same for the same task, wherever it runs."""
+    end = start.clone()
+    end.trainable.mul_(1 - 0.001 * steps).add_(0.01 * (task % 7))
+    end.averaged.add_(0.1)
+    end.counted.add_(steps)
+    return end
+
+
+@dataclass
+class Clock:
+    """Virtual seconds; pausing makes them pass."""
+
+    now: float = 1000.0  # a monotonic clock starts anywhere
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += max(seconds, 1e-3)
+
+
+@dataclass
+class FakeSite:
+    """A site with a pace; `spoil` changes or takes away its answers."""
+
+    name: str | None
+    samples: int = 10
+    seconds_per_step: float = 0.1
+    overhead: float = 0.5
+    spoil: Callable[[Reply, int], Reply | None] | None = None  # (answer, number of this task)
+    knows_queries: bool = True
+    tasks: list[tuple[str, int]] = field(default_factory=list)  # (run, task), every one it got
+    told: list[Facts] = field(default_factory=list)
+    remembered: tuple[tuple[str, int], Reply] | None = None
+
+    def query(self, message: MessageId, node: NodeId) -> tuple[float, Reply | None]:
+        if not self.knows_queries:
+            return 0.1, Reply(message, node, {}, {}, "unknown message type query")
+        facts: Facts = {"protocol": 1, "samples": self.samples}
+        if self.name is not None:
+            facts["site"] = self.name
+        return 0.1, Reply(message, node, {}, facts, None)
+
+    def train(
+        self, message: MessageId, node: NodeId, facts: Facts, arrays: Arrays
+    ) -> tuple[float, Reply | None]:
+        key = (str(facts["run"]), int(facts["task"]))
+        self.tasks.append(key)
+        self.told.append(facts)
+        if self.remembered is not None and self.remembered[0] == key and self.spoil is None:
+            return 0.01, replace(self.remembered[1], message=message)
+        steps = int(facts["steps"])
+        end = trained(decode_arrays(arrays, LAYOUT), key[1], steps)
+        seconds = steps * self.seconds_per_step
+        done: Facts = {"steps_done": steps, "seconds": seconds, "num-examples": self.samples}
+        if self.knows_queries:
+            done |= {"task": key[1], "version": int(facts["version"])}
+        reply = Reply(message, node, encode_state(LAYOUT, end), done, None)
+        self.remembered = (key, reply)
+        answer = self.spoil(reply, len(self.tasks)) if self.spoil else reply
+        return self.overhead + seconds, answer
+
+
+class FakeNetwork:
+    """A `Transport` in virtual time."""
+
+    def __init__(self, clock: Clock, sites: dict[NodeId, FakeSite]) -> None:
+        self.clock, self.sites = clock, sites
+        self.connected: set[NodeId] = set(sites)
+        self.on_its_way: list[tuple[float, int, Reply]] = []
+        self._count = 0
+
+    def nodes(self) -> set[NodeId]:
+        return set(self.connected)
+
+    def push(
+        self, node: NodeId, kind: Kind, facts: Facts, arrays: Arrays | None, ttl: float
+    ) -> MessageId | None:
+        if node not in self.connected:
+            return None
+        self._count += 1
+        message = f"m{self._count}"
+        site = self.sites[node]
+        if kind == "query":
+            delay, reply = site.query(message, node)
+        else:
+            delay, reply = site.train(message, node, facts, arrays or {})
+        if reply is not None:
+            self.on_its_way.append((self.clock.now + delay, self._count, reply))
+        return message
+
+    def pull(self, messages: Collection[MessageId]) -> list[Reply]:
+        here = sorted(entry[:2] for entry in self.on_its_way if entry[0] <= self.clock.now)
+        arrived = {number for _, number in here}
+        replies = {n: r for _, n, r in self.on_its_way if n in arrived and r.message in messages}
+        self.on_its_way = [e for e in self.on_its_way if e[1] not in replies]
+        return [replies[number] for _, number in here if number in replies]
+
+    def restart(self) -> None:
+        """The engine was restarted: what was on its way is gone, the sites are not."""
+        self.on_its_way = []
+
+
+def sites(*paces: float, overhead: float = 0.5) -> dict[NodeId, FakeSite]:
+    """Sites site-1, site-2, … with these seconds per step, at nodes 101, 102, …"""
+    return {
+        101 + i: FakeSite(f"site-{i + 1}", 10 * (i + 1), pace, overhead)
+        for i, pace in enumerate(paces)
+    }
+
+
+def settings(strategy: dict[str, Any] | None = None, **changes: Any) -> FederationSettings:
+    table = strategy or {"name": "fedcompass", "min_steps": 2, "max_steps": 10}
+    values: dict[str, Any] = {
+        "strategy": table,
+        "min_clients": 2,
+        "max_updates": 6,
+        "poll_interval": 0.1,
+        **changes,
+    }
+    return FederationSettings(**values)
+
+
+def federation(
+    folder: Path,
+    network: FakeNetwork,
+    chosen: FederationSettings | None = None,
+    *,
+    resume: bool = False,
+    evaluate: Evaluate | None = None,
+    wall: Callable[[], float] = lambda: 1e9,
+) -> Federation:
+    return Federation(
+        chosen or settings(),
+        LAYOUT,
+        INITIAL.clone(),
+        network,
+        folder,
+        resume=resume,
+        evaluate=evaluate,
+        clock=network.clock,
+        wall=wall,
+        pause=network.clock.pause,
+    )
+
+
+def run_until(
+    running: Federation, holds: Callable[[Federation], bool], most_steps: int = 5000
+) -> None:
+    """Step until something holds."""
+    for _ in range(most_steps):
+        if holds(running):
+            return
+        running.step()
+        running._pause(running._until_next())
+    raise AssertionError("it never came to that")

@@ -1,0 +1,157 @@
+"""Flower ClientApps with real Flower messages: ours with its worker, and an ordinary one."""
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import pytest
+import torch
+from examples.flower_client import app as ordinary
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.supercore.task_identity import TaskIdentity
+from tests.deployment.site_apps import (
+    SITE,
+    CountingTrainer,
+    app_with,
+    linear,
+    order,
+    start_arrays,
+    start_state,
+)
+
+from fedcompass.deployment import client_app, forwarder
+from fedcompass.deployment.app_file import load_app
+from fedcompass.deployment.arrays import decode_arrays
+from fedcompass.deployment.flower_transport import arrays_of, facts_of, record_of
+from fedcompass.deployment.local_round import LocalRounds
+from fedcompass.deployment.messages import query_facts
+from fedcompass.deployment.trainer import Site
+from fedcompass.deployment.worker import Worker
+from fedcompass.deployment.worker_socket import listen_at
+from fedcompass.errors import WorkerRefused
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_client.py"
+DEMO = Path(client_app.__file__).with_name("demo_app.py")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_flower_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskIdentity, "_run_id", 1)
+    monkeypatch.setattr(TaskIdentity, "_task_id", 1)
+    monkeypatch.setattr(TaskIdentity, "_node_id", 7)
+
+
+@pytest.fixture
+def worker() -> Iterator[Path]:
+    """The socket of a worker that serves."""
+    with TemporaryDirectory(prefix="fc") as folder:
+        serving = Worker(app_with(CountingTrainer()), SITE)
+        with listen_at(Path(folder) / "s") as listener:
+            thread = threading.Thread(target=serving.serve, args=(listener,))
+            thread.start()
+            yield Path(folder) / "s"
+            serving.stop()
+            thread.join()
+
+
+def asked(app: ClientApp, content: RecordDict, kind: str, **node: str) -> Message:
+    context = Context(
+        run_id=1, node_id=7, node_config=dict(node), state=RecordDict(), run_config={}
+    )
+    return app(Message(content, dst_node_id=7, message_type=kind), context)
+
+
+def task(steps: int = 5) -> RecordDict:
+    config = ConfigRecord(dict(order(steps=steps)))
+    return RecordDict({"arrays": record_of(start_arrays()), "config": config})
+
+
+def test_our_client_app_answers_a_query_from_its_worker(worker: Path) -> None:
+    question = RecordDict({"config": ConfigRecord(dict(query_facts("r")))})
+    reply = asked(client_app.app, question, "query", worker=str(worker))
+    assert facts_of(reply.content)["site"] == "here"
+    assert facts_of(reply.content)["samples"] == 20
+
+
+def test_our_client_app_has_its_worker_train(worker: Path) -> None:
+    content = asked(client_app.app, task(5), "train", worker=str(worker)).content
+    metrics = content.metric_records["metrics"]
+    assert {key: metrics[key] for key in ("steps_done", "num-examples")} == {
+        "steps_done": 5,
+        "num-examples": 20,
+    }
+    assert {"seconds", "loss"} < set(metrics)
+    assert dict(content.config_records["config"]) == {"task": 1, "version": 7}
+    layout, start = start_state()
+    expected = LocalRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=1).end
+    assert torch.equal(decode_arrays(arrays_of(content), layout).trainable, expected.trainable)
+
+
+def test_what_went_wrong_is_a_reply_of_one_line(worker: Path) -> None:
+    reply = asked(client_app.app, task(0), "train", worker=str(worker))
+    assert reply.has_error()
+    assert reply.error.reason == (
+        "WorkerRefused: site here: task 1 asks for 0 steps; a task has at least 1"
+    )
+
+
+def test_an_errors_text_leaves_the_site_as_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(*_: object) -> None:
+        raise WorkerRefused("row 7 of patients.csv:\n" + "\x1b[31mtext\n" * 1000)
+
+    monkeypatch.setattr(forwarder, "train", train)
+    reason = asked(client_app.app, task(), "train", worker="/nowhere").error.reason
+    assert reason is not None
+    assert len(reason) == 300
+    assert reason.isprintable()
+    assert reason.startswith("WorkerRefused: row 7 of patients.csv: [31mtext")
+
+
+def test_a_node_without_a_worker_says_how_to_name_one() -> None:
+    reply = asked(client_app.app, task(), "train")
+    assert reply.has_error()
+    assert "this node's settings have no 'worker'" in str(reply.error.reason)
+
+
+def test_an_ordinary_client_app_joins_by_honouring_steps() -> None:
+    began = perf_counter()
+    content = asked(ordinary, task(7), "train").content
+    took = perf_counter() - began
+    facts = facts_of(content)
+    assert facts["steps_done"] == 7
+    assert facts["num-examples"] == 500
+    assert isinstance(facts["seconds"], float)
+    assert 0 < facts["seconds"] <= took
+    layout, start = start_state()
+    end = decode_arrays(arrays_of(content), layout)  # our own reader takes Flower's arrays
+    assert not torch.equal(end.trainable, start.trainable)
+
+
+def test_an_ordinary_client_app_needs_nothing_of_ours() -> None:
+    assert "import fedcompass" not in (text := EXAMPLE.read_text(encoding="utf-8"))
+    assert "from fedcompass" not in text
+
+
+def test_the_demos_app_is_as_short_as_promised() -> None:
+    code = re.sub(r'""".*?"""', "", DEMO.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 25
+
+
+def test_the_demos_sites_share_the_data_out_and_keep_their_pace() -> None:
+    app = load_app(DEMO)
+    test_set = app.test_set()
+    assert test_set is not None
+    sites = [
+        Site(f"s{number}", settings={"sites": 5, "number": number, "seconds_per_step": 0.03})
+        for number in range(5)
+    ]
+    trainers = [app.trainer(site) for site in sites]
+    assert sum(trainer.sample_count() for trainer in trainers) == 10_000
+    rounds = LocalRounds(app.model(), trainers[0], sites[0])
+    done = rounds.run(rounds.layout.state_of(app.model()), steps=10, task=1)
+    assert done.seconds >= 0.3
+    assert done.loss < 3

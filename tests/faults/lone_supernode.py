@@ -1,0 +1,44 @@
+"""A site that is a SuperNode alone: its ClientApp answers by itself, without a worker."""
+
+from pathlib import Path
+
+from fedcompass.deployment.processes import Child
+from fedcompass.deployment.project import SiteFolder
+from fedcompass.deployment.supernode import supernode_program
+
+
+class LoneSuperNode:
+    """Used like a `RunningSite`."""
+
+    def __init__(self, site: SiteFolder) -> None:
+        self._child = Child(
+            supernode_program(
+                site.settings.name,
+                site.settings.server,
+                site.state,
+                site.state / "worker.sock",
+                authority=site.authority,
+                key=site.key,
+                client_app=site.settings.client_app,
+                idle_seconds=site.settings.idle_seconds,
+            ),
+            restarts=1000,
+            longest_pause=5.0,
+        )
+
+    @property
+    def children(self) -> dict[str, int | None]:
+        return {"supernode": self._child.pid}
+
+    @property
+    def log(self) -> Path:
+        return self._child.program.log
+
+    def start(self) -> None:
+        self._child.start()
+
+    def tend(self) -> None:
+        self._child.tend()
+
+    def stop(self) -> None:
+        self._child.stop()

@@ -1,0 +1,77 @@
+"""What a fault test is about, in numbers, and the table of all of them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcompass.journal import read_journal
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Updates of one run.
+
+    accepted: on disk, and acknowledged.
+    lost: accepted, but neither merged nor waiting for a merge when the run ended.
+    duplicated: merged more than once.
+    """
+
+    accepted: int = 0
+    lost: int = 0
+    duplicated: int = 0
+
+
+def tally(run: Path) -> Tally:
+    """Count the updates of a finished run."""
+    lines = [record for _, record in read_journal(run / "journal.jsonl")]
+    accepted = Counter(
+        r["task"] for r in lines if r.get("event") == "UpdateArrived" and r["steps_done"]
+    )
+    counted = Counter(
+        task for r in lines if r.get("command") == "Commit" for _, task, _ in r["contributions"]
+    )
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    counted.update(task for _, task, _ in summary["pending"])
+    return Tally(
+        accepted.total(),
+        sum(1 for task in accepted if not counted[task]),
+        sum(n - 1 for n in counted.values() if n > 1),
+    )
+
+
+@dataclass
+class Row:
+    """One line of the table."""
+
+    fault: str
+    injected: int = 0
+    accepted: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    hangs: int = 0
+    outcome: str = "passed"
+
+    def count(self, counted: Tally) -> None:
+        self.accepted += counted.accepted
+        self.lost += counted.lost
+        self.duplicated += counted.duplicated
+
+
+COLUMNS = ("fault", "injected", "accepted", "lost", "duplicated", "hangs", "outcome")
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """The table as a page of the documentation."""
+    listed = list(rows)
+    cells = [[str(getattr(row, name)) for name in COLUMNS] for row in listed]
+    numbers = COLUMNS[1:-1]
+    total = [str(sum(getattr(row, name) for row in listed)) for name in numbers]
+    lines = [
+        "| " + " | ".join(COLUMNS) + " |",
+        "|---|" + "--:|" * len(numbers) + "---|",
+        *("| " + " | ".join(row) + " |" for row in cells),
+        "| **all** | " + " | ".join(f"**{n}**" for n in total) + " | |",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,93 @@
+"""A disk that is full when the server writes: one clear error, nothing lost, and it goes on."""
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.faults.apps import app_of_width
+from tests.faults.loopback import Loopback
+from tests.faults.tally import Row
+
+SITES = {"a": 0.05, "b": 0.05}
+STRATEGY = {"name": "fedbuff", "buffer_size": 2, "steps": 5}
+APP = app_of_width(8192)  # half a megabyte; a checkpoint holds it at least twice
+UPDATE, CHECKPOINT = 500_000, 980_000  # bytes: an update is smaller, a checkpoint larger
+
+
+def test_a_checkpoint_that_does_not_fit(row: Row) -> None:
+    with Loopback(SITES, strategy=STRATEGY, app=APP) as federation:
+        federation.start()
+        checkpoint = federation.run / "checkpoint.safetensors"
+        federation.until(
+            "the first merge is on disk",
+            lambda: checkpoint.exists() and checkpoint.stat().st_size > CHECKPOINT,
+        )
+        assert federation.server is not None
+        server = federation.server.children["server_app"]
+        assert server is not None
+        limit = (UPDATE + CHECKPOINT) // 2
+        resource.prlimit(server, resource.RLIMIT_FSIZE, (limit, limit))
+        row.injected = 1
+        check_stopped(federation)
+        assert any((federation.run / "updates").iterdir())  # it was the checkpoint that failed
+        go_on(federation)
+        federation.finish(row)
+
+
+@pytest.mark.slow_faults
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+def test_a_disk_that_is_full(row: Row) -> None:
+    with Loopback(SITES, strategy=STRATEGY, app=APP) as federation, small_disk(federation.run):
+        federation.start()
+        for room in (UPDATE + CHECKPOINT // 2, UPDATE // 2, 0):
+            federation.until_more("merged")
+            ballast = federation.run / "ballast"
+            fill(ballast, leave=room)
+            row.injected += 1
+            check_stopped(federation)
+            ballast.unlink()
+            go_on(federation)
+        federation.finish(row)
+
+
+def check_stopped(federation: Loopback) -> None:
+    """The server ends by itself, with one line that says what to do."""
+    federation.until("the server ends", lambda: federation.outcome is not None)
+    assert federation.outcome is not None
+    error = federation.outcome.error
+    assert error is not None
+    assert "\n" not in error
+    assert str(federation.run) in error
+    assert "free some space" in error
+
+
+def go_on(federation: Loopback) -> None:
+    federation.stop_server()
+    federation.start_server(resume=True)
+    federation.until_more("accepted")
+
+
+@contextmanager
+def small_disk(folder: Path, size: str = "12m") -> Iterator[None]:
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    done = subprocess.run(mount, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(ballast: Path, leave: int) -> None:
+    """Use up a disk but for so many bytes."""
+    disk = os.statvfs(ballast.parent)
+    room = disk.f_bavail * disk.f_frsize
+    # Where the server was quicker the disk is full anyway.
+    with suppress(OSError), ballast.open("wb") as file:
+        file.write(bytes(max(room - leave, 0)))

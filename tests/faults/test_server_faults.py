@@ -1,0 +1,68 @@
+"""Servers that die, at any point, and servers that are one too many."""
+
+from random import Random
+
+import pytest
+from tests.faults.kill_points import POINTS
+from tests.faults.loopback import Loopback
+from tests.faults.tally import Row
+
+from fedcompass.deployment.processes import free_port
+from fedcompass.deployment.project import ServerProject
+from fedcompass.deployment.project_files import init_project
+from fedcompass.deployment.running_server import RunningServer
+
+SITES = {"quick": 0.02, "middling": 0.05, "slow": 0.1}
+COMPASS = {"name": "fedcompass", "min_steps": 5, "max_steps": 20}
+BUFFERED = {"name": "fedbuff", "buffer_size": 3, "steps": 8}
+
+
+def test_a_server_app_and_a_superlink_killed_once_each(row: Row) -> None:
+    with Loopback(SITES, strategy=COMPASS) as federation:
+        federation.start()
+        for child in ("server_app", "superlink"):
+            federation.until_more("accepted")
+            federation.kill(child)
+            federation.until_more("resumed")
+        row.injected = federation.injected
+        federation.finish(row, 2)
+
+
+def test_a_second_server_on_one_run_folder_refuses(row: Row) -> None:
+    with Loopback({"only": 0.05}, strategy=COMPASS) as federation:
+        federation.start()
+        federation.until("the run has begun", lambda: federation.accepted() > 0)
+        other = federation.home / "other"
+        init_project(other, f"127.0.0.1:{free_port()}", ["only"])
+        second = RunningServer(ServerProject(other), federation.run, resume=True)
+        try:
+            second.start()
+            federation.until("it has ended", lambda: second.children["server_app"] is None)
+            outcome = second.tend()
+        finally:
+            second.stop()
+        row.injected = 1
+        assert outcome is not None
+        assert outcome.error is not None
+        assert outcome.error.startswith(f"another server is running {federation.run}")
+        federation.finish(row)
+
+
+@pytest.mark.slow_faults
+@pytest.mark.parametrize("strategy", [COMPASS, BUFFERED], ids=["fedcompass", "fedbuff"])
+def test_server_apps_and_superlinks_killed_ten_times_at_random_points(
+    strategy: dict[str, object], row: Row
+) -> None:
+    random = Random(str(strategy["name"]))
+    with Loopback(SITES, strategy=strategy) as federation:
+        federation.start()
+        federation.until("the run has begun", lambda: federation.accepted() > 0)
+        for _ in range(10):
+            point = random.choice(list(POINTS))
+            federation.until(point, POINTS[point](federation, random), tick=0.001)
+            victim = random.choice(("server_app", "superlink", "both"))
+            federation.crash() if victim == "both" else federation.kill(victim)
+            federation.until_more("resumed")
+        row.injected = federation.injected
+        federation.finish(row, 2)
+        assert federation.injected == 10
