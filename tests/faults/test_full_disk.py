@@ -18,6 +18,7 @@ APP = app_of_width(8192)  # half a megabyte; a checkpoint holds it at least twic
 UPDATE, CHECKPOINT = 500_000, 980_000  # bytes: an update is smaller, a checkpoint larger
 
 
+@pytest.mark.slow_faults
 def test_a_checkpoint_that_does_not_fit(row: Row) -> None:
     with Loopback(SITES, strategy=STRATEGY, app=APP) as federation:
         federation.start()

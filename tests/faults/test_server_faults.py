@@ -28,6 +28,7 @@ def test_a_server_app_and_a_superlink_killed_once_each(row: Row) -> None:
         federation.finish(row, 2)
 
 
+@pytest.mark.slow_faults
 def test_a_second_server_on_one_run_folder_refuses(row: Row) -> None:
     with Loopback({"only": 0.05}, strategy=COMPASS) as federation:
         federation.start()
