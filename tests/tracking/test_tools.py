@@ -123,7 +123,7 @@ def test_one_flag_each_tracks_a_run_and_a_comparison(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
     short = ("--horizon", "2", "--clients", "3")
     output = fedcompass("run", "--name", "mine", *short, "--tensorboard", "--executor", "serial")
-    assert "report             fedcompass report runs/mine" in output.stdout
+    assert "to look at it      runs/mine/report.html" in output.stdout
     assert "test/accuracy" in scalars(Path("tensorboard/mine"))
     fedcompass(
         *("compare", "--strategies", "fedavg,fedcompass", "--seeds", "1", *short),
