@@ -23,6 +23,7 @@ const state = {
 function title() {
   const { settings, kind, name } = state.runs[0].facts;
   const what = state.groups.length > 1 ? counted(state.groups.length, "strategy", "strategies") : state.groups[0].label;
+  if (!settings?.data?.name && state.groups.length > 1) return `${what} compared`;
   const where = settings?.data?.name ?? (kind === "schedule" ? "the schedule alone" : name);
   return `${what} on ${where}`.replace(" on the", ": the");
 }
