@@ -2,30 +2,13 @@
 
 import json
 import os
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import RunFolderError
+from fedcompass.finite_json import json_text
 
-__all__ = ["LineFile", "json_text", "write_whole"]
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: a number that is not finite is null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case float():
-            return value if isfinite(value) else None
-        case dict():
-            return {key: _finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-        case _:
-            return value
+__all__ = ["LineFile", "write_whole"]
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from fedcompass.deployment.curve import Curve
-from fedcompass.deployment.durable_files import json_text
 from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.finite_json import json_text
 from fedcompass.journal import read_journal
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 

@@ -4,11 +4,11 @@ import json
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import RunFolderError
+from fedcompass.finite_json import finite
 
 __all__ = ["RunFiles", "find_runs", "plain_json"]
 
@@ -73,7 +73,7 @@ class RunFiles:
             path = self.path / name
             if path.is_file():
                 try:
-                    settings: dict[str, Any] = _finite(tomllib.loads(path.read_text("utf-8")))
+                    settings: dict[str, Any] = finite(tomllib.loads(path.read_text("utf-8")))
                 except (OSError, ValueError) as error:
                     raise _damaged(path, error) from None
                 return settings
@@ -84,7 +84,7 @@ class RunFiles:
         if not path.is_file():
             return None
         try:
-            return _finite(json.loads(path.read_text(encoding="utf-8")))
+            return finite(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, RecursionError) as error:
             raise _damaged(path, error) from None
 
@@ -119,19 +119,6 @@ def _is_run(path: Path) -> bool:
 
 def _runs_inside(path: Path) -> list[Path]:
     return sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
-
-
-def _finite(value: Any) -> Any:
-    """The same without numbers that JSON does not have."""
-    match value:
-        case float():
-            return value if isfinite(value) else None
-        case dict():
-            return {str(key): _finite(item) for key, item in value.items()}
-        case list():
-            return [_finite(item) for item in value]
-        case _:
-            return value
 
 
 def _model_bytes(models: Iterable[Path]) -> int | None:

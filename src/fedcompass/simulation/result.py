@@ -1,9 +1,8 @@
 """What came out of a run, for people and for programs."""
 
-import json
 import os
 from dataclasses import dataclass
-from math import inf, isfinite, isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,12 @@ from torch import Tensor
 
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.finite_json import json_text
 from fedcompass.simulation.statistics import Statistics
 from fedcompass.vocabulary import Seconds
 
 __all__ = [
     "Result",
-    "json_text",
     "make_folder",
     "score",
     "sorted_clients",
@@ -111,23 +110,6 @@ def make_folder(path: Path) -> None:
         raise RunFolderError(
             f"{path} cannot be made: {error.strerror}; choose another folder"
         ) from None
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: a number that is not finite is null."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case float():
-            return value if isfinite(value) else None
-        case dict():
-            return {key: _finite(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_finite(item) for item in value]
-        case _:
-            return value
 
 
 def write_whole(path: Path, text: str) -> None:

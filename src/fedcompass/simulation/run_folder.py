@@ -22,7 +22,8 @@ from torch import Tensor
 from fedcompass.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedcompass.errors import RunFolderError
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.result import Result, json_text, make_folder, write_whole
+from fedcompass.finite_json import json_text
+from fedcompass.simulation.result import Result, make_folder, write_whole
 
 __all__ = ["RunFolder"]
 

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 from fedcompass import __version__
 from fedcompass.errors import FedcompassError
 from fedcompass.experiment import Experiment
+from fedcompass.finite_json import json_text
 from fedcompass.simulation.comparison import Outcome
-from fedcompass.simulation.result import Result, json_text, score
+from fedcompass.simulation.result import Result, score
 from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = [
