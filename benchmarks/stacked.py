@@ -8,7 +8,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -291,8 +291,10 @@ def started(experiment: Experiment, dataset: Dataset, workshop: Workshop) -> Run
 
 def show_sweep(dataset: Dataset, device: torch.device, sizes: Sizes) -> None:
     workshop = Workshop(device)
-    warm = started(next(experiments(sizes)), dataset, workshop)
-    list(drive_stacked([warm.steps()], workshop))
+    # Compiled and captured before the clock starts, for every size of stack.
+    short = replace(sizes, horizon=sizes.horizon / 8)
+    warm = [started(experiment, dataset, workshop) for experiment in experiments(short)]
+    list(drive_stacked((run.steps() for run in warm), workshop))
     runs = [started(experiment, dataset, workshop) for experiment in experiments(sizes)]
     synchronize(device)
     began = time.perf_counter()

@@ -11,7 +11,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.experiment import DataSettings, EvaluationSettings, Experiment
 from fedcompass.simulation.fleet_settings import Dropout, FleetSettings
 from fedcompass.strategies import names
-from fedcompass.training.local import LocalSettings
+from fedcompass.training.local_settings import LocalSettings
 
 
 def refusal(**settings: Any) -> str:
@@ -263,6 +263,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_updates": 0}, "max_updates is 0"),
     ({"target": "high"}, "target is 'high'"),
     ({"target": None, "stop_at_target": True}, "stop_at_target is true, but there is no target"),
+    ({"run_at_least": 5}, "run_at_least is 5, but stop_at_target is false"),
+    (
+        {"target": 0.5, "stop_at_target": True, "run_at_least": 90, "horizon": 60},
+        "run_at_least is 90; allowed: at most the horizon, 60",
+    ),
     ({"model": 3}, "model is 3; allowed: text"),
     ({"data": "mnist"}, "data is 'mnist'; allowed: a table with name, root"),
     ({"data": None}, "data is None; allowed: a table with name, root"),

@@ -23,7 +23,7 @@ from fedcompass.paper_settings import authors_settings, paper_settings, strategy
 from fedcompass.settings import Settings, merged
 from fedcompass.simulation.fleet_settings import FleetSettings
 from fedcompass.strategies import Strategy, known_keys
-from fedcompass.training.local import LocalSettings
+from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.metrics import check_metrics
 
 __all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_toml"]
@@ -106,6 +106,9 @@ class Experiment(Settings):
     stop_at_target: bool = False
     """End the run at the first evaluation that reaches the target."""
 
+    run_at_least: float = Field(default=0.0, ge=0)
+    """A run that stops at its target goes on at least so long, in virtual seconds."""
+
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # before the filling in
 
     def __init__(self, **given: Any) -> None:
@@ -142,7 +145,20 @@ class Experiment(Settings):
             )
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target is true, but there is no target; set target")
+        self._check_run_at_least()
         return self
+
+    def _check_run_at_least(self) -> None:
+        if self.run_at_least and not self.stop_at_target:
+            raise ValueError(
+                f"run_at_least is {self.run_at_least:g}, but stop_at_target is false, so every run "
+                "goes on to the horizon; set stop_at_target, or leave it out"
+            )
+        if self.run_at_least > self.horizon:
+            raise ValueError(
+                f"run_at_least is {self.run_at_least:g}; allowed: at most the horizon, "
+                f"{self.horizon:g}"
+            )
 
     def chosen_strategy(self) -> Strategy:
         """The strategy with its settings; it starts when all clients have joined."""

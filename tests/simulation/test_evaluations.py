@@ -12,8 +12,10 @@ from tests.simulation.tiny_runs import experiment, problem
 from torch import Tensor
 
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.executors import EvalJob, EvalResult, Job
+from fedcompass.settings import merged
+from fedcompass.simulation.executors import EvalJob, EvalResult, Job, TrainJob
 from fedcompass.simulation.executors.no_training import NoTraining
+from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import Run, simulate
 from fedcompass.training import LocalTrainer, evaluate, evaluate_clients
 from fedcompass.training.problem import Problem
@@ -217,3 +219,93 @@ def test_a_run_can_end_when_its_target_is_reached(every_seconds: float | None) -
     assert ended.curve[: len(rows)] == rows
     assert len(ended.curve) <= len(rows) + 1  # a version that came while the model was measured
     assert ended.summary["virtual_seconds"] < 10.0
+
+
+LONG: dict[str, Any] = {
+    "target": 0.8,
+    "horizon": 15.0,
+    "local": {"learning_rate": 0.05},
+    "evaluation": {"every_updates": None, "every_seconds": 0.5},
+}
+
+
+def stopping(at_least: float, **more: Any) -> Result:
+    changes = merged(LONG, {"stop_at_target": True, "run_at_least": at_least, **more})
+    return simulate(experiment("fedasync", **changes), problem=problem())
+
+
+def test_a_run_that_reached_its_target_early_goes_on_at_least_so_long() -> None:
+    """And is the very run that has its horizon there."""
+    ended = stopping(11.0)
+    shorter = simulate(experiment("fedasync", **{**LONG, "horizon": 11.0}), problem=problem())
+    reached = shorter.time_to(0.8)
+    assert reached is not None
+    assert reached < 11.0
+    assert ended.curve == shorter.curve
+    assert ended.curve[-1]["time"] == 11.0  # the version of then, measured then
+    assert ended.summary["time_to_target"] == reached
+    assert ended.summary["virtual_seconds"] == shorter.summary["virtual_seconds"] <= 11.0
+    assert ended.summary["local_steps"] == shorter.summary["local_steps"]
+    assert all(torch.equal(ended.model[name], shorter.model[name]) for name in ended.model)
+
+
+def test_a_run_that_comes_late_to_its_target_ends_there() -> None:
+    whole = simulate(experiment("fedasync", **LONG), problem=problem())
+    reached = whole.time_to(0.8)
+    assert reached is not None
+    at_once, later = stopping(0.0), stopping(reached - 1.0)
+    assert later.curve == at_once.curve
+    assert later.summary == at_once.summary
+    assert later.summary["virtual_seconds"] < reached + 1.0
+
+
+def test_a_run_that_never_comes_to_its_target_goes_on_to_the_horizon() -> None:
+    whole = simulate(experiment("fedasync", **{**LONG, "target": 1.0}), problem=problem())
+    assert whole.summary["time_to_target"] is None
+    ended = stopping(4.0, target=1.0)
+    assert ended.curve == whole.curve
+    assert ended.summary == whole.summary
+    assert stopping(15.0).curve == whole.curve
+
+
+def test_a_run_that_starts_at_its_target_does_nothing_unless_it_must() -> None:
+    assert [row["time"] for row in stopping(0.0, target=0.0).curve] == [0.0]
+    assert stopping(3.0, target=0.0).curve[-1]["time"] == 3.0
+
+
+class RecordingExecutor(NoTraining):
+    """Knows when each task that it was given is due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due: list[float] = []
+        self.open: set[Job] = set()
+
+    def submit(self, job: Job) -> None:
+        self.open.add(job)
+        if isinstance(job, TrainJob):
+            self.due.append(job.needed_at)
+
+    def result(self, job: Any) -> Any:
+        self.open.remove(job)
+        return super().result(job)
+
+    def discard(self, job: Job) -> None:
+        self.open.remove(job)
+
+
+@pytest.mark.parametrize(("target", "latest"), [(0.0, 4.0), (1.0, 15.0)])
+def test_a_task_that_nobody_may_ask_for_is_not_trained(target: float, latest: float) -> None:
+    executor = RecordingExecutor()
+    changes = merged(
+        LONG,
+        {
+            "target": target,
+            "stop_at_target": True,
+            "run_at_least": 4.0,
+            "fleet": {"dropout_probability": 0.2, "dropout_seconds": 0.5},
+        },
+    )
+    simulate(experiment("fedasync", **changes), problem=problem(), executor=executor)
+    assert latest - 1.0 < max(executor.due) <= latest
+    assert not executor.open

@@ -106,6 +106,29 @@ def test_a_run_that_ends_at_its_target_can_be_resumed(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 
+@pytest.mark.parametrize("target", [0.6, 0.8, 1.0], ids=["early", "late", "never"])
+def test_a_run_that_goes_on_past_its_target_can_be_resumed(target: float, tmp_path: Path) -> None:
+    """Stopped before, around and after the time it goes on to at least."""
+    chosen = eventful(
+        "fedasync",
+        target=target,
+        stop_at_target=True,
+        run_at_least=4.0,
+        local={"learning_rate": 0.03},
+    )
+    simulate(chosen, problem=problem(), folder=tmp_path / "whole")
+    folder = RunFolder.create(tmp_path / "pieces", chosen)
+    while True:
+        try:
+            simulate(
+                problem=problem(), folder=folder, checkpoint_every=0.0, on_progress=stop_after(3)
+            )
+            break
+        except Stopped:
+            folder = RunFolder.resume(folder.path)
+    assert_same_run(tmp_path / "whole", folder.path)
+
+
 def test_a_run_of_processes_can_be_resumed_serially(tmp_path: Path) -> None:
     simulate(eventful("fedbuff"), problem=problem(), folder=tmp_path / "whole")
     folder = RunFolder.create(tmp_path / "stopped", eventful("fedbuff"))

@@ -96,12 +96,35 @@ def test_runs_driven_together_have_the_serial_schedule_and_model(tmp_path: Path)
         executor = StackedExecutor(problem, experiment.local, experiment.seed, workshop=workshop)
         assert executor.how == "stacked"
         runs.append(Run(experiment, problem, executor, folder=folder))
-    ended = list(drive_stacked((run.steps() for run in runs), workshop, live=3))
+    steps = (run.steps() for run in runs)
+    ended = list(drive_stacked(steps, workshop, has_room=lambda live: live < 3))
     assert sorted(ended) == [(number, None) for number in range(len(runs))]
     for strategy, run in zip(STRATEGIES, runs, strict=True):
         alone = tmp_path / f"{strategy}-serial"
         serial = simulate(experiment_of(strategy), problem=problem, folder=alone)
         assert_same_run(run.result(), serial, tmp_path / f"{strategy}-stacked", alone)
+
+
+@pytest.mark.parametrize("target", [0.2, 0.4, 0.99], ids=["early", "later", "never"])
+def test_runs_that_stop_at_their_target_stop_where_the_serial_ones_do(
+    target: float, tmp_path: Path
+) -> None:
+    problem, experiment = (
+        problem_of(),
+        experiment_of("fedasync").with_settings(
+            {
+                "target": target,
+                "stop_at_target": True,
+                "run_at_least": 6.0,
+                "evaluation": {"every_updates": None, "every_seconds": 0.5},
+            }
+        ),
+    )
+    serial = simulate(experiment, problem=problem, folder=tmp_path / "serial")
+    ours = simulate(experiment, problem=problem, executor="stacked", folder=tmp_path / "stacked")
+    assert_same_run(ours, serial, tmp_path / "stacked", tmp_path / "serial")
+    for name in ("virtual_seconds", "time_to_target", "local_steps"):
+        assert ours.summary[name] == serial.summary[name]
 
 
 def test_one_run_works_with_it_like_with_any_executor(tmp_path: Path) -> None:

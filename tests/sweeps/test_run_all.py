@@ -1,6 +1,6 @@
 """Running lists of experiments: each once, the same however it is done, and whatever stops it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -196,3 +196,18 @@ def test_missing_data_and_models_are_said_before_anything_runs(
     with pytest.raises(DataError, match="cifar10"):
         list(run_all([*good, Experiment(data={"name": "cifar10"})], store, executor="serial"))
     assert store.records() == []
+
+
+def test_as_many_runs_go_on_side_by_side_as_have_so_many_clients() -> None:
+    """Small runs after large ones fill the stacks, too."""
+    abreast = Abreast(device="cpu", max_stack=None, live=None, folder=None, stops=lambda: False)
+    live: list[int] = []  # clients of the live runs when another one is begun
+
+    def runs() -> Iterator[Experiment]:
+        for clients in (16, 16, 16, 12, *[2] * 6):
+            live.append(sum(run.experiment.fleet.clients for run, _ in abreast._runs.values()))
+            yield experiments(1)[0].with_settings({"fleet": {"clients": clients}, "horizon": 1.0})
+
+    assert len(list(abreast.records(runs()))) == 10
+    assert live[:6] == [0, 16, 32, 48, 60, 62]
+    assert all(clients < 64 for clients in live[6:])

@@ -81,6 +81,8 @@ def check_update(
 
 def _squared_norm(vector: Tensor) -> float:
     """The sum of squares, in one light pass: if it is finite, so is every value."""
+    if not vector.numel():
+        return 0.0  # asking a GPU would cost a wait for all its work
     return torch.dot(vector, vector).item()
 
 

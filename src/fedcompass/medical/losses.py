@@ -1,6 +1,7 @@
 """The losses of FLamby's tasks; each is a batch's mean, with FLamby's own formula."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -41,8 +42,15 @@ class FocalLoss:
         """The loss of outputs [samples, classes] for class numbers [samples]."""
         rows = targets.unsqueeze(1)
         log_share = functional.log_softmax(outputs, dim=1).gather(1, rows).squeeze(1)
-        weights = outputs.new_tensor(self.class_weights)[targets]
+        weights = _on_device(self.class_weights, outputs.device)[targets]
         return (-weights * (1 - log_share.exp()) ** self.focus * log_share).mean()
+
+
+@lru_cache
+def _on_device(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """The values as a tensor, made once: a step that becomes a CUDA graph can fetch nothing."""
+    with torch.inference_mode(False):  # an evaluation may be the first to ask
+        return torch.tensor(values, device=device)
 
 
 def dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:

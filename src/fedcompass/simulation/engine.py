@@ -6,6 +6,7 @@ only when it needs a result, so that many simulations can share one executor.
 
 from collections.abc import Generator, Iterator, Sequence
 from itertools import count
+from math import inf
 from typing import Any, Protocol, assert_never
 
 from fedcompass.aggregation.layout import FlatState
@@ -34,6 +35,7 @@ class Simulation:
         executor: trains and evaluates.
         evaluations: when to measure the model.
         horizon: virtual time after which nothing happens any more.
+        run_at_least: virtual time before which the run does not stop at its target.
         max_updates: global updates after which nothing happens any more.
         keys: numbers for jobs, unique among all simulations that share the executor.
     """
@@ -47,6 +49,7 @@ class Simulation:
         executor: Executor,
         evaluations: Evaluations,
         horizon: Seconds,
+        run_at_least: Seconds = 0.0,
         max_updates: int | None = None,
         keys: Iterator[int] | None = None,
     ) -> None:
@@ -58,12 +61,15 @@ class Simulation:
         self._samples = samples
         self._executor = executor
         self._horizon = horizon
+        self._run_at_least = run_at_least
         self._max_updates = max_updates
         self._keys = keys or count()
         self._queue: EventQueue[Happening] = EventQueue()
         self._rounds = [0] * len(samples)  # each client's next local round
         self._given_steps = [0] * len(samples)  # in all tasks so far
         self._jobs: dict[TaskId, TrainJob] = {}  # in flight
+        self._needed_until = run_at_least if evaluations.may_stop else horizon
+        self._held: list[TrainJob] = []  # those of them whose answers come later than that
         self._absences = [0] * len(samples)  # reasons each client is away for
         self._dropout_moment = Stream(fleet.seed, "dropout moment")
         self._model_bytes = coordinator.model.nbytes
@@ -72,19 +78,18 @@ class Simulation:
         """Everything from now to the horizon; yields each job when its result is needed."""
         if not any(self._rounds):
             self._begin()
-        while self._goes_on():
+        while (yield from self._goes_on()):
             yield from self._advance()
             if observer is not None:
                 observer.after_event(self)
                 if self._queue.between_instants and observer.wants_checkpoint():
                     yield from self.evaluations.collect(all_of_them=True)
                     observer.checkpoint(self)
-        ends = self.now if self._stops_early() else self._horizon
-        self.evaluations.before(ends, self.coordinator)
+        self.evaluations.before(self._end(), self.coordinator)
         self.evaluations.final(self.now, self.coordinator)
         yield from self.evaluations.collect(all_of_them=True)
         for job in self._jobs.values():
-            self._executor.discard(job)
+            self._drop(job)
 
     def _begin(self) -> None:
         self.evaluations.start(self.coordinator)
@@ -93,14 +98,27 @@ class Simulation:
             for outage in self._fleet.outages(client):
                 self._plan_absence(str(client), outage.at, outage.returns_at)
 
-    def _goes_on(self) -> bool:
-        if self._stops_early():
+    def _goes_on(self) -> Generator[Job, Any, bool]:
+        """Whether anything happens any more; a run that may stop waits for what is measured."""
+        if self._has_enough_updates():
             return False
-        return len(self._queue) > 0 and self._queue.peek() <= self._horizon
+        comes = self._queue.peek() if len(self._queue) else inf
+        if self.evaluations.may_stop and comes > self._run_at_least:
+            self.evaluations.before(self._run_at_least, self.coordinator)
+            yield from self.evaluations.collect(all_of_them=True)
+            if self.evaluations.reached:
+                return False
+            self._submit_held()
+        return comes <= self._horizon
 
-    def _stops_early(self) -> bool:
-        enough = self._max_updates is not None and self.coordinator.version >= self._max_updates
-        return enough or self.evaluations.reached
+    def _has_enough_updates(self) -> bool:
+        return self._max_updates is not None and self.coordinator.version >= self._max_updates
+
+    def _end(self) -> Seconds:
+        """Until when the run went on."""
+        if self._has_enough_updates():
+            return self.now
+        return max(self.now, self._run_at_least) if self.evaluations.reached else self._horizon
 
     def _advance(self) -> Generator[Job, Any, None]:
         """Let the next thing happen."""
@@ -154,7 +172,7 @@ class Simulation:
             return  # away already, for another reason
         order = self.coordinator.scheduler.outstanding(client)
         if order is not None and order.task in self._jobs:
-            self._executor.discard(self._jobs.pop(order.task))
+            self._drop(self._jobs.pop(order.task))
         self._carry_out(self.coordinator.lose(at, client))
 
     def _plan_absence(self, client: ClientId, leaves: Seconds, returns: Seconds | None) -> None:
@@ -211,7 +229,23 @@ class Simulation:
         )
         self._jobs[order.task] = job
         self._queue.add_arrival(arrives, order.task, Answer(order, job, compute_seconds))
-        self._executor.submit(job)
+        if arrives <= self._needed_until:
+            self._executor.submit(job)
+        else:  # nobody may ever ask for it
+            self._held.append(job)
+
+    def _submit_held(self) -> None:
+        """Go on to the horizon: what was held back is needed, but for what comes even later."""
+        self._needed_until = self._horizon
+        for job in [job for job in self._held if job.needed_at <= self._horizon]:
+            self._held.remove(job)
+            self._executor.submit(job)
+
+    def _drop(self, job: TrainJob) -> None:
+        if job in self._held:
+            self._held.remove(job)
+        else:
+            self._executor.discard(job)
 
     def starts(self) -> dict[ModelVersion, FlatState]:
         """The models that tasks in flight started from, for a checkpoint."""

@@ -46,8 +46,13 @@ class Evaluations:
         self.best: FlatState | None = None  # the model of the best row, None before the first
 
     @property
+    def may_stop(self) -> bool:
+        """Whether the run is to stop at a value of the target metric."""
+        return self._stop_at is not None
+
+    @property
     def reached(self) -> bool:
-        """Whether the run was to stop at a value of the target metric and has come to it."""
+        """Whether it has come to that value, as far as results are in."""
         if self._stop_at is None or not self.rows:
             return False
         return self._best_score >= score(self._settings.target_metric, self._stop_at)
@@ -91,12 +96,8 @@ class Evaluations:
         self._executor.submit(job)
 
     def collect(self, *, all_of_them: bool = False) -> Generator[Job, Any, None]:
-        """Take in results, oldest first, until few (or none) are open.
-
-        A run that stops at a target has to know each result before it goes on.
-        """
-        at_once = all_of_them or self._stop_at is not None
-        while len(self._open) > (0 if at_once else _IN_FLIGHT):
+        """Take in results, oldest first, until few (or none) are open."""
+        while len(self._open) > (0 if all_of_them else _IN_FLIGHT):
             at, version, job = self._open.popleft()
             result: EvalResult = yield job
             self._take(at, version, job, result)

@@ -198,6 +198,7 @@ class Run:
                 experiment.target if experiment.stop_at_target else None,
             ),
             horizon=experiment.horizon,
+            run_at_least=experiment.run_at_least,
             max_updates=experiment.max_updates,
             keys=keys,
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from itertools import chain, count
+from itertools import count
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from fedcompass.sweeps.pausable import PausableRun, Paused, opened
 from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.problem import Problem
 
-__all__ = ["Abreast", "usual_live"]
+__all__ = ["Abreast"]
 
 _CLIENTS_ON_GPU = 1024  # of all live runs: a few of each run's tasks are due at a time
 _CLIENTS_ON_CPU = 64  # a CPU's stacks are small: more would only cost memory
+_FEWEST_RUNS = 4
 
 
 class Abreast:
@@ -30,7 +31,7 @@ class Abreast:
     Args:
         device: where to train.
         max_stack: most tasks in a stack; None: as many as pay and fit the free memory.
-        live: how many runs side by side; None: as many as fill the stacks.
+        live: how many runs side by side; None: as many as fill the stacks, by their clients.
         folder: where runs are put away when they are to stop; None: they begin anew.
         stops: whether to.
     """
@@ -56,19 +57,22 @@ class Abreast:
         self, pending: Iterator[Experiment], problems: dict[str, Problem] | None = None
     ) -> Generator[Record, None, None]:
         """The record of each run as it ends or fails; at a stop the live ones are put away."""
-        first = next(pending, None)
-        if first is None:
-            return
-        live = self._live or usual_live(self._device, first.fleet.clients)
         with ExitStack() as everything:
             everything.callback(self._close_all)
-            steps = self._begun(chain([first], pending), problems or {})
-            for number, error in drive_stacked(steps, self._workshop, live=live):
+            steps = self._begun(pending, problems or {})
+            for number, error in drive_stacked(steps, self._workshop, has_room=self._has_room):
                 yield from self._drain()
                 record = self._ended(number, error)
                 if record is not None:
                     yield record
             yield from self._drain()
+
+    def _has_room(self, live: int) -> bool:
+        if self._live is not None:
+            return live < self._live
+        clients = sum(run.experiment.fleet.clients for run, _ in self._runs.values())
+        most = _CLIENTS_ON_CPU if self._device.startswith("cpu") else _CLIENTS_ON_GPU
+        return live < _FEWEST_RUNS or clients < most
 
     def _begun(
         self, pending: Iterator[Experiment], problems: dict[str, Problem]
@@ -119,9 +123,3 @@ class Abreast:
         """Let go of every folder, when the drive was left before its end."""
         while self._runs:
             self._runs.popitem()[1][1].close()
-
-
-def usual_live(device: str, clients: int) -> int:
-    """How many runs of so many clients fill the stacks."""
-    on_gpu = not device.startswith("cpu")
-    return max((_CLIENTS_ON_GPU if on_gpu else _CLIENTS_ON_CPU) // clients, 4)

@@ -11,6 +11,8 @@ from fedcompass.training.streams import seeded, stream_key
 
 __all__ = ["BoundModel", "build_module"]
 
+_ALIGNED = 128  # bytes
+
 
 def build_module(problem: Problem, seed: int) -> nn.Module:
     """The problem's model with initial weights that depend only on the seed."""
@@ -27,11 +29,21 @@ class BoundModel:
         self.state = self.layout.state_of(self.module, device)
         self._unsaved = _unsaved_buffers(self.module)
         self._places = _bind(self.module, self.layout, self.state)
+        self._apart = [place for place in self._places if not place.is_view]
+        self.load(self.state)
+
+    @property
+    def replaces_buffers(self) -> bool:
+        """Whether `load` puts new tensors into the module, so that no graph can refer to them."""
+        return bool(self._unsaved)
 
     @torch.no_grad()
     def load(self, state: FlatState) -> None:
         """Take over a model's values; what is not saved with a model starts as it was built."""
         self.state.copy_(state)
+        own = [place for place in self._apart if not place.alias]
+        if own:
+            torch._foreach_copy_([place.tensor for place in own], [place.view for place in own])
         for place in self._places:
             place.restore()
         for owner, name, initial in self._unsaved:
@@ -42,6 +54,8 @@ class BoundModel:
         """The module's present values: `state`, after fetching what does not lie in it."""
         for place in self._places:
             place.fetch()
+        if self._apart:
+            torch._foreach_copy_([p.view for p in self._apart], [p.tensor for p in self._apart])
         return self.state
 
 
@@ -51,7 +65,8 @@ class _Place:
 
     owner, name: the submodule that holds it, and under which name.
     view: its slice of the flat vectors.
-    tensor: what the module uses; the view, or a tensor apart where dtypes differ or names alias.
+    tensor: what the module uses; the view, or a tensor apart where dtypes differ, names alias or a
+        GPU would read the view slowly or not at all.
     alias: a further name of a tensor that has its place already (tied weights).
     """
 
@@ -65,8 +80,6 @@ class _Place:
     def restore(self) -> None:
         if self.name in self.owner._buffers:
             self.owner._buffers[self.name] = self.tensor
-        if not self.is_view and not self.alias:
-            self.tensor.copy_(self.view)
 
     def fetch(self) -> None:
         # A module may assign a new tensor to its buffer instead of writing into the old one.
@@ -74,8 +87,6 @@ class _Place:
         if present is not None and present is not self.tensor:
             self.tensor.copy_(present)
             self.owner._buffers[self.name] = self.tensor
-        if not self.is_view:
-            self.view.copy_(self.tensor)
 
 
 @torch.no_grad()
@@ -88,14 +99,17 @@ def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_Place]:
         path, _, name = spec.name.rpartition(".")
         owner = module.get_submodule(path)
         alias = id(tensor) in used
-        is_view = not alias and tensor.dtype == view.dtype
+        is_view = not alias and tensor.dtype == view.dtype and _is_aligned(view)
         if is_view and isinstance(tensor, nn.Parameter):
             tensor.data = view
         used.setdefault(id(tensor), view if is_view and name in owner._buffers else tensor)
         places.append(_Place(owner, name, view, used[id(tensor)], alias, is_view))
-    for place in places:
-        place.restore()
     return places
+
+
+def _is_aligned(view: Tensor) -> bool:
+    """Whether a GPU's kernels can read it: some assume that a weight begins where memory does."""
+    return not view.is_cuda or view.data_ptr() % _ALIGNED == 0
 
 
 def _unsaved_buffers(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:

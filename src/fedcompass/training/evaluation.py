@@ -12,8 +12,8 @@ from fedcompass.training.problem import Samples
 
 __all__ = ["evaluate", "evaluate_clients"]
 
-_BATCH_SIZE = 128  # larger ones are slower: their activations no longer fit the cache
-_VALUES = 1 << 21  # input values of a batch at most; a network keeps a hundred times as many
+_BATCH_SIZE = {"cpu": 128, "cuda": 1024}  # larger ones are slower: a CPU's cache holds no more
+_VALUES = {"cpu": 1 << 21, "cuda": 1 << 24}  # of a batch's inputs; a network keeps many times that
 
 
 def evaluate(
@@ -44,7 +44,8 @@ def _measure(
 ) -> dict[str, float]:
     problem, module = trainer.problem, trainer.model.module.eval()
     metrics = make_metrics(names, problem.loss)
-    size = max(1, min(_BATCH_SIZE, _VALUES // max(1, samples.inputs[0].numel())))
+    kind = trainer.device.type
+    size = max(1, min(_BATCH_SIZE[kind], _VALUES[kind] // max(1, samples.inputs[0].numel())))
     try:
         with torch.inference_mode():
             for rows in torch.split(torch.arange(len(samples), device=trainer.device), size):

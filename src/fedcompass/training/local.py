@@ -1,70 +1,29 @@
 """A client's local round: exactly so many steps from a start model, the same bits anywhere."""
 
-from collections.abc import Iterable
-from typing import Annotated, Literal, Self
-
 import torch
-from pydantic import Field, model_validator
-from torch import Tensor, nn
 
 from fedcompass.aggregation.aggregator import Payload
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.errors import SettingsError, TaskFailed
-from fedcompass.settings import Settings
+from fedcompass.errors import TaskFailed
 from fedcompass.training.bound import BoundModel, build_module
+from fedcompass.training.graphed_steps import GraphedSteps
+from fedcompass.training.local_settings import LocalSettings
+from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem, Samples
 from fedcompass.training.streams import batch_indices, seeded, stream_key
 
-__all__ = ["LocalSettings", "LocalTrainer"]
+__all__ = ["LocalTrainer", "model_steps"]
 
 _STEPS_DRAWN_AT_ONCE = 256  # bounds the memory of drawn rows, whatever the length of the round
 
 
-class LocalSettings(Settings):
-    """How a client trains; the defaults are the paper's for MNIST (table of its appendix)."""
-
-    optimizer: Literal["sgd", "adam", "adamw"] = "adam"
-    learning_rate: Annotated[float, Field(gt=0)] = 0.003
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    batch_size: Annotated[int, Field(ge=1)] = 64
-    rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Factor on the learning rate after every `rate_decay_steps` steps of a client; 1: none."""
-    rate_decay_steps: Annotated[int, Field(ge=1)] = 200
-
-    @model_validator(mode="after")
-    def _momentum_is_for_sgd(self) -> Self:
-        if self.momentum and self.optimizer != "sgd":
-            raise ValueError(
-                f"momentum is {self.momentum:g} but optimizer is {self.optimizer!r}; "
-                "momentum belongs to 'sgd', leave it out"
-            )
-        return self
-
-    def rate_scale(self, steps_before: int, steps: int) -> float:
-        """What a task's learning rate is multiplied by, its own steps counted as done.
-
-        That is how the paper's authors count: floor(all steps so far / Q_max) decays.
-        """
-        return float(self.rate_decay ** ((steps_before + steps) // self.rate_decay_steps))
-
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """The PyTorch optimizer these settings describe.
-
-        The fused kernels do a step in one pass: 1.4 ms instead of 4 ms for the MNIST CNN on one
-        core, repeatable to the bit. PyTorch's default kernels round differently in the last bit.
-        """
-        rate, decay = self.learning_rate, self.weight_decay
-        match self.optimizer:
-            case "sgd":
-                momentum = self.momentum
-                return torch.optim.SGD(
-                    parameters, lr=rate, momentum=momentum, weight_decay=decay, fused=True
-                )
-            case "adam":
-                return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, fused=True)
-            case "adamw":
-                return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=True)
+def model_steps(
+    problem: Problem, settings: LocalSettings, seed: int, device: torch.device | str
+) -> ModelSteps:
+    """What takes the steps of a problem's clients on a device."""
+    device = torch.device(device)
+    made = GraphedSteps if device.type == "cuda" else ModelSteps
+    return made(build_module(problem, seed), settings, problem.loss, device)
 
 
 class LocalTrainer:
@@ -81,17 +40,30 @@ class LocalTrainer:
         settings: LocalSettings,
         seed: int,
         device: torch.device | str = "cpu",
+        *,
+        steps: ModelSteps | None = None,
     ) -> None:
+        """Build the model on the device.
+
+        Args:
+            problem: the clients' samples, the model and the loss.
+            settings: how clients train.
+            seed: of all random streams.
+            device: where to train.
+            steps: from `model_steps`, shared with trainers of the same model, loss and settings;
+                on a GPU it is compiled once then.
+        """
         self.problem = problem.to(device)
         self.settings = settings
         self.seed = seed
         self.device = torch.device(device)
-        self.model = BoundModel(build_module(problem, seed), device)
-        trained = [p for p in self.model.module.parameters() if p.requires_grad]
-        if not trained:
-            raise SettingsError("the model has no parameter that trains; set requires_grad on some")
-        self._optimizer = settings.build(trained)
+        self._steps = steps or model_steps(problem, settings, seed, device)
         self._augmenting = torch.Generator(device)
+
+    @property
+    def model(self) -> BoundModel:
+        """The module that is trained and measured."""
+        return self._steps.model
 
     @property
     def layout(self) -> Layout:
@@ -128,26 +100,24 @@ class LocalTrainer:
             TaskFailed: the model, the loss or another function of the problem raised.
         """
         rate = self.settings.learning_rate * self.settings.rate_scale(steps_before, steps)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
         try:
-            self._run(start, client, local_round, steps)
+            self._run(start, client, local_round, steps, rate)
         except Exception as error:
             raise TaskFailed(
                 f"client {client} failed in local round {local_round} ({steps} steps): "
                 f"{type(error).__name__}: {error}"
             ) from error
         finally:
-            self._optimizer.zero_grad(set_to_none=True)
+            self._steps.end()
         return self._update(start, payload, out)
 
-    def _run(self, start: FlatState, client: int, local_round: int, steps: int) -> None:
+    def _run(
+        self, start: FlatState, client: int, local_round: int, steps: int, rate: float
+    ) -> None:
         if steps < 1:
             raise ValueError("a task has at least 1 step")
         samples = self.problem.clients[client]
-        self.model.load(start)
-        self.model.module.train()
-        self._optimizer.state.clear()  # local optimizer state starts fresh in every local round
+        self._steps.begin(start, rate)
         task = (client, local_round)
         self._augmenting.manual_seed(stream_key(self.seed, "augment", *task))
         with seeded(stream_key(self.seed, "torch", *task), self.device):
@@ -166,15 +136,12 @@ class LocalTrainer:
             for rows in drawn:
                 self._step(*samples.batch(rows))
 
-    def _step(self, inputs: Tensor, targets: Tensor) -> None:
+    def _step(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         problem = self.problem
         inputs = problem.prepared(inputs)
         if problem.augment is not None:
             inputs = problem.augment(inputs, self._augmenting)
-        self._optimizer.zero_grad(set_to_none=True)
-        loss = problem.loss(self.model.module(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
+        self._steps.step(inputs, targets)
 
     def _update(self, start: FlatState, payload: Payload, out: FlatState | None) -> FlatState:
         end = self.model.collect().to(start.trainable.device)

@@ -30,7 +30,7 @@ from fedcompass.simulation.executors.worker import (
 )
 from fedcompass.simulation.executors.zygote import IN_WORKER
 from fedcompass.training.bound import build_module
-from fedcompass.training.local import LocalSettings
+from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem
 
 __all__ = ["ProcessesExecutor"]

@@ -18,7 +18,8 @@ from fedcompass.simulation.executors.protocol import (
     TrainJob,
     TrainResult,
 )
-from fedcompass.training.local import LocalSettings, LocalTrainer
+from fedcompass.training.local import LocalTrainer
+from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem
 
 __all__ = ["SerialExecutor"]

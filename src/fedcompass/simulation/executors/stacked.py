@@ -1,6 +1,6 @@
 """Training all pending tasks of all live runs in one stack, when the first result is due."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -15,7 +15,7 @@ from fedcompass.simulation.executors.protocol import (
     TrainResult,
 )
 from fedcompass.simulation.executors.workshop import Workshop
-from fedcompass.training.local import LocalSettings
+from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem
 
 __all__ = ["StackedExecutor", "Workshop", "drive_stacked"]
@@ -86,7 +86,10 @@ class StackedExecutor:
 
 
 def drive_stacked(
-    simulations: Iterable[Generator[Job, Any, None]], workshop: Workshop, *, live: int = 256
+    simulations: Iterable[Generator[Job, Any, None]],
+    workshop: Workshop,
+    *,
+    has_room: Callable[[int], bool] = lambda live: live < 256,
 ) -> Iterator[tuple[int, FedcompassError | None]]:
     """Drive simulations side by side; give back (its number, its error if any) as each one ends.
 
@@ -97,7 +100,7 @@ def drive_stacked(
         simulations: the generators of `Run.steps`, whose executors belong to `workshop`; the next
             one is taken when another has ended, so they may be made on the way.
         workshop: trains.
-        live: how many go on side by side.
+        has_room: whether another one may go on beside so many live ones.
     """
     source = enumerate(simulations)
     waiting: dict[int, tuple[Generator[Job, Any, None], Job]] = {}
@@ -105,7 +108,7 @@ def drive_stacked(
         for number in list(waiting):
             steps, job = waiting.pop(number)
             yield from _advanced(number, steps, job, workshop, waiting)
-        while len(waiting) < live and (fresh := next(source, None)) is not None:
+        while has_room(len(waiting)) and (fresh := next(source, None)) is not None:
             yield from _advanced(*fresh, None, workshop, waiting)
         if not waiting:
             return

@@ -16,7 +16,8 @@ from fedcompass.simulation.executors.orders import read_order
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job
 from fedcompass.simulation.executors.shared import SharedMemory, SharedStates
 from fedcompass.simulation.executors.shipping import Parcel, unpack
-from fedcompass.training.local import LocalSettings, LocalTrainer
+from fedcompass.training.local import LocalTrainer
+from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem
 
 __all__ = ["Failed", "Measured", "Report", "Started", "Took", "Trained", "serve", "work"]

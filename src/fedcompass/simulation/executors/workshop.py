@@ -22,7 +22,9 @@ from fedcompass.simulation.executors.protocol import (
     TrainJob,
     TrainResult,
 )
-from fedcompass.training.local import LocalSettings, LocalTrainer
+from fedcompass.training.local import LocalTrainer, model_steps
+from fedcompass.training.local_settings import LocalSettings
+from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer
 from fedcompass.training.stacked.choice import resident, stacked_trainer
@@ -50,8 +52,10 @@ class RunContext:
         device: torch.device,
         kind: tuple[Any, ...],
         trainer: StackedTrainer | str,
+        alone: "dict[Any, ModelSteps]",
     ) -> None:
         self.problem, self.kind, self.trainer = problem, kind, trainer
+        self._steps_alone = alone
         self._settings, self._seed, self._device = settings, seed, device
         self._alone: LocalTrainer | None = None
 
@@ -77,7 +81,10 @@ class RunContext:
 
     def _trainer_alone(self) -> LocalTrainer:
         if self._alone is None:
-            self._alone = LocalTrainer(self.problem, self._settings, self._seed, self._device)
+            given = self.problem, self._settings, self._seed, self._device
+            if self.kind not in self._steps_alone:
+                self._steps_alone[self.kind] = model_steps(*given)
+            self._alone = LocalTrainer(*given, steps=self._steps_alone[self.kind])
         return self._alone
 
 
@@ -94,6 +101,7 @@ class Workshop:
         self._max_stack = max_stack
         self._stored: dict[int, tuple[Tensor, Tensor]] = {}  # moved tensors with their originals
         self._trainers: dict[Any, StackedTrainer | str] = {}  # or why there is none
+        self._steps_alone: dict[Any, ModelSteps] = {}  # of kinds with tasks without a stack
         self._pending: dict[Job, RunContext] = {}
         self._outcomes: dict[Job, _Outcome] = {}
         self._owners: dict[Job, RunContext] = {}  # of the jobs in either
@@ -104,7 +112,8 @@ class Workshop:
         kind = _kind(here, settings)
         if kind not in self._trainers:
             self._trainers[kind] = self._new_trainer(here, settings)
-        return RunContext(here, settings, seed, self.device, kind, self._trainers[kind])
+        trainer = self._trainers[kind]
+        return RunContext(here, settings, seed, self.device, kind, trainer, self._steps_alone)
 
     def _new_trainer(self, problem: Problem, settings: LocalSettings) -> StackedTrainer | str:
         made = stacked_trainer(problem, settings, self.device, self._max_stack)

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedcompass.training.bound import build_module
-from fedcompass.training.local import LocalSettings, LocalTrainer
+from fedcompass.training.local import LocalTrainer
+from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem, Samples
 from fedcompass.training.stacked.forward import CannotStack
 from fedcompass.training.stacked.tasks import StackedTask
@@ -17,6 +19,7 @@ __all__ = ["resident", "stacked_trainer"]
 
 _TRIAL_STEPS = 2
 _LARGE = 100_000  # values of one sample; a step on a few of these keeps a GPU busy by itself
+_FILLS_A_GPU = 50e9  # operations of a step: half a millisecond at 100 TFLOP/s
 _TOLERANCE = 0.01  # of the norm of a change; a forgotten buffer or a wrong axis gives far more
 
 
@@ -30,7 +33,11 @@ def stacked_trainer(
         return "one at a time (its samples are large: stacked, their activations fill the memory)"
     if len({(id(samples.inputs), id(samples.targets)) for samples in problem.clients}) > 1:
         return "one at a time (its clients do not share their stored samples)"
+    if settings.precision != "float32":
+        return f"one at a time (in {settings.precision}, which is for models that fill a GPU)"
     try:
+        if device.type == "cuda" and (work := _work(problem, settings)) > _FILLS_A_GPU:
+            return f"one at a time (a step of {work / 1e9:,.0f} GFLOP fills a GPU by itself)"
         trainer = StackedTrainer(
             build_module(problem, 0),
             settings,
@@ -44,6 +51,15 @@ def stacked_trainer(
     except Exception as reason:  # the user's model can raise anything under vmap
         return f"one at a time ({' '.join(str(reason).split())[:200]})"
     return trainer
+
+
+def _work(problem: Problem, settings: LocalSettings) -> float:
+    """Floating-point operations of a step: a backward pass costs two forward ones."""
+    module = build_module(problem, 0).eval()
+    one = problem.clients[0].inputs[:1].cpu()
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        module(problem.prepared(one))
+    return 3.0 * settings.batch_size * float(counter.get_total_flops())
 
 
 def _try(trainer: StackedTrainer, problem: Problem) -> None:

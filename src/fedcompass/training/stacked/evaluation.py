@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.training.metrics import make_metrics
+from fedcompass.training.metrics import Metric, make_metrics
 from fedcompass.training.problem import Loss, Samples, Transform
 from fedcompass.training.stacked.blocks import Blocks, matrices_of
 from fedcompass.training.stacked.engine import for_stacks, sized
@@ -40,7 +40,7 @@ class StackedEvaluator:
         self, states: Sequence[FlatState], samples: Samples, metrics: Sequence[str], loss: Loss
     ) -> list[dict[str, float]]:
         """Each model's metrics by name, in the models' order."""
-        found: list[dict[str, float]] = []
+        found: list[dict[str, Metric]] = []
         with torch.no_grad(), for_stacks(self._device):
             for first in range(0, len(states), self._models):
                 outputs = self.outputs(states[first : first + self._models], samples)
@@ -49,8 +49,9 @@ class StackedEvaluator:
                     measures = make_metrics(metrics, loss)
                     for measure in measures.values():
                         measure.add(of_model, targets)
-                    found.append({name: measure.value() for name, measure in measures.items()})
-        return found
+                    found.append(measures)
+            # Last of all: each value waits for the GPU.
+            return [{name: m.value() for name, m in measures.items()} for measures in found]
 
     def outputs(self, states: Sequence[FlatState], samples: Samples) -> Tensor:
         """What each model gives for each sample: [models, samples, ...]."""

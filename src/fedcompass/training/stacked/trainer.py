@@ -1,5 +1,6 @@
 """Trains any number of tasks of one kind in stacks: the same rounds as `LocalTrainer` gives."""
 
+import gc
 from collections.abc import Sequence
 from math import prod
 
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.training.local import LocalSettings
+from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Loss, Samples, Transform
 from fedcompass.training.stacked.blocks import Matrices, matrices_of
 from fedcompass.training.stacked.convert import convert
@@ -70,7 +71,8 @@ class StackedTrainer:
                 size = self._stack_size(tasks[order[0]].samples, len(order))
                 stack, order = order[:size], order[size:]
                 ends = self._train_stack([tasks[number] for number in stack])
-                updates |= {number: ends.row(row) for row, number in enumerate(stack)}
+                # Copies: a view would keep the whole stack until the last of its answers is due.
+                updates |= {number: ends.row(row).clone() for row, number in enumerate(stack)}
         return [updates[number] for number in range(len(tasks))]
 
     def _train_stack(self, tasks: list[StackedTask]) -> Matrices:
@@ -141,6 +143,7 @@ class StackedTrainer:
     def halve(self) -> bool:
         """After running out of memory: use stacks half as large; False if they cannot be."""
         self._engine = None
+        gc.collect()  # the error's frames, which may refer to each other, hold a stack's tensors
         if self._max_stack is None or self._max_stack <= 1:
             return False
         self._max_stack //= 2

@@ -1,0 +1,67 @@
+"""A model in training: load a start, take steps, see where it came to."""
+
+import torch
+from torch import Tensor, nn
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.errors import SettingsError
+from fedcompass.training.bound import BoundModel
+from fedcompass.training.local_settings import LocalSettings
+from fedcompass.training.problem import Loss
+
+__all__ = ["ModelSteps"]
+
+
+class ModelSteps:
+    """A module on a device with its loss, and an optimizer that starts fresh in every round."""
+
+    def __init__(
+        self, module: nn.Module, settings: LocalSettings, loss: Loss, device: torch.device
+    ) -> None:
+        if settings.precision != "float32" and device.type == "cpu":
+            raise SettingsError(
+                f"local.precision is {settings.precision!r} and the device is cpu; it is for GPUs: "
+                "leave it out, or train on cuda"
+            )
+        self.model = BoundModel(module, device)
+        self._device = device
+        self._loss = loss
+        self._rounded = settings.precision == "bfloat16"
+        trained = [p for p in self.model.module.parameters() if p.requires_grad]
+        if not trained:
+            raise SettingsError("the model has no parameter that trains; set requires_grad on some")
+        self._optimizer = self._new_optimizer(settings, trained)
+
+    def _new_optimizer(
+        self, settings: LocalSettings, trained: list[nn.Parameter]
+    ) -> torch.optim.Optimizer:
+        return settings.build(trained)
+
+    def begin(self, start: FlatState, rate: float) -> None:
+        """Start a round from a model, with this learning rate."""
+        self.model.load(start)
+        self.model.module.train()
+        self._renew_optimizer(rate)
+
+    def _renew_optimizer(self, rate: float) -> None:
+        self._optimizer.state.clear()
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+
+    def step(self, inputs: Tensor, targets: Tensor) -> None:
+        """Take one step on a batch."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self._mean_loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+
+    def end(self) -> None:
+        """Let go of the gradients."""
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def _mean_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        if not self._rounded:
+            return self._loss(self.model.module(inputs), targets)
+        # Without autocast's cache: a captured step must do its own casts.
+        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
+            outputs = self.model.module(inputs)
+        return self._loss(outputs.float(), targets)
