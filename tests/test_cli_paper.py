@@ -53,7 +53,7 @@ def test_list_names_every_table_and_figure() -> None:
     assert lines[0].split() == ["name", "kind", "cells", "rows", "label", "title"]
     names = [text.split()[0] for text in lines[1:]]
     assert {"table-1", "table-22", "figure-1", "figure-22", "figure-groups"} <= set(names)
-    assert len(names) == len(set(names)) == 45
+    assert len(names) == len(set(names)) == 49
     assert "mnist-class/m=5/exp" in paper("list", "--cells").output
 
 
@@ -96,11 +96,16 @@ def test_run_dry_says_what_is_missing_and_what_it_costs(folder: Path) -> None:
     arguments = ("run", "table-1", "--cells", str(EXP), "--seeds", "2", "--dry-run")
     output = paper(*arguments, "--results", str(folder)).output
     assert f"table-1: 6 of 16 runs are in {folder}/" in output
-    assert output.splitlines()[-1].split()[:2] == ["all", "10"]
+    heading, *_, total = output.splitlines()[1:]
+    assert heading.split("  ")[-2:] == ["local steps, at least", "at most"]
+    name, runs, least, most = total.split()
+    assert (name, runs) == ("all", "10")
+    assert 0 < float(least.replace(",", "")) < float(most.replace(",", ""))
 
 
 def test_run_show_and_plot_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(horizons.ASYNCHRONOUS_ROUNDS, "mnist-mini", 1)
+    short = horizons.Horizons(0.5, 1)
+    monkeypatch.setitem(horizons.ROUNDS, "mnist-mini", horizons.Rounds(short, short))
     monkeypatch.chdir(tmp_path)
     arguments = ("run", "table-1-mini", "--cells", "mini-class/m=5/homo", "--seeds", "1",
                  "--rows", "fedbuff,fedcompass", "--executor", "serial")  # fmt: skip

@@ -11,10 +11,11 @@ from fedcompass.paper.hyperparameters import settings_of
 def line(
     cell: Cell, row: str, seed: int, time: float | None, top: float, **more: Any
 ) -> dict[str, Any]:
-    """One record: accuracy climbs to `top`, over the target at `time`."""
+    """One record: accuracy climbs to `top`, over the target at `time`, and the run ends there."""
     settings = settings_of(cell, row, seed)
-    ends = settings["horizon"]
-    middle = ends / 2 if time is None else time
+    least = settings["run_at_least"] or settings["horizon"]
+    ends = settings["horizon"] if time is None else max(time, least)
+    middle = [least, 5, top] if time is None else [time, 5, min(top, cell.settings.target)]
     return {
         "key": f"{cell} {row} {seed}",
         "experiment": settings,
@@ -30,7 +31,7 @@ def line(
             "idle_share": 0.1,
             "mean_staleness": 0.5,
         },
-        "curve": [[0.0, 0, 0.1], [middle, 5, min(top, cell.settings.target)], [ends, 10, top]],
+        "curve": [[0.0, 0, 0.1], middle, [ends, 10, top]],
         "code": "0.1.0",
         "device": "cpu",
         **more,

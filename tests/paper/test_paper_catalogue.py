@@ -1,6 +1,7 @@
 """The catalogue: every table and figure, and the appendix's settings in every run."""
 
 import re
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.paper.catalogue import Entry, catalogue, entry_named
 from fedcompass.paper.cells import BLOCKS, Cell, chosen
-from fedcompass.paper.horizons import horizon, mean_rounds, slowest_expected
+from fedcompass.paper.horizons import ROUNDS, Horizons, mean_rounds, slowest_expected
 from fedcompass.paper.hyperparameters import ALGORITHMS, CHOICES, settings_of, signature
 from fedcompass.paper.numbers import Printed, SettingsTable, paper_tables
 
@@ -176,18 +177,51 @@ def test_a_row_that_is_not_known_is_one_line() -> None:
 
 def test_all_of_one_kind_share_a_cells_horizon() -> None:
     for cell in entry_named("table-1").cells:
-        horizons = {row: settings_of(cell, row, 0)["horizon"] for row in ALGORITHMS}
+        horizons = {row: both_horizons(cell, row) for row in ALGORITHMS}
         assert horizons["fedavg"] == horizons["fedavgm"]
         asynchronous = {horizons[row] for row in ALGORITHMS if row not in ("fedavg", "fedavgm")}
         assert len(asynchronous) == 1
-        assert horizons["fedavg"] >= asynchronous.pop()
+        accuracy, target = asynchronous.pop()
+        assert horizons["fedavg"].accuracy >= accuracy
+        assert horizons["fedavg"].target >= target
 
 
-def test_a_horizon_is_a_number_of_mean_rounds() -> None:
-    assert horizon(EXP, "fedcompass", 200, 0.15) == mean_rounds(EXP, "fedcompass") * 30.0
+def both_horizons(cell: Cell, row: str) -> Horizons:
+    settings = settings_of(cell, row, 0)
+    return Horizons(settings["run_at_least"], settings["horizon"])
+
+
+def test_horizons_are_numbers_of_mean_rounds() -> None:
+    assert mean_rounds(EXP, "fedcompass") == ROUNDS["mnist"].exponential == Horizons(4, 15)
+    assert both_horizons(EXP, "fedcompass") == (4 * 30.0, 15 * 30.0)
+    assert both_horizons(Cell("mnist-class", 20, "homo"), "fedbuff") == (15 * 15.0, 40 * 15.0)
+    slowest = slowest_expected("exp", 5)
+    assert mean_rounds(EXP, "fedavg") == (ceil(15 * slowest), ceil(40 * slowest))
+    assert mean_rounds(Cell("cifar10-class", 5, "exp"), "fedat") == (4, 6)
     assert slowest_expected("exp", 5) == pytest.approx(1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5)
     assert slowest_expected("normal", 5) == pytest.approx(1 + 0.3 * 1.163, abs=1e-3)
     assert slowest_expected("homo", 20) == 1.0
+
+
+def test_runs_stop_at_the_target_after_the_accuracy_horizon_but_for_the_medical_ones() -> None:
+    for name, entry in catalogue().items():
+        for run in entry.plan(entry.cells, [0]) if entry.rows else ():
+            stops = run.cell.settings.dataset in ("mnist", "mnist-mini", "cifar10")
+            assert bool(run.settings.get("stop_at_target")) is stops, name
+            assert bool(run.settings.get("run_at_least")) is stops
+
+
+def test_the_model_is_measured_by_time_and_at_the_accuracy_horizon() -> None:
+    """Else a run that stops there would be measured then, and one that goes on a bit later."""
+    for name in ("table-1", "table-1-mini", "table-21"):
+        entry = entry_named(name)
+        for run in entry.plan(entry.cells, [0]):
+            every = run.settings["evaluation"]["every_seconds"]
+            ticks = round(run.settings["run_at_least"] / every)
+            assert ticks * every <= run.settings["run_at_least"] < (ticks + 1) * every
+            assert run.settings["run_at_least"] - ticks * every < 1e-9
+    assert settings_of(EXP, "fedavg", 0)["evaluation"]["every_seconds"] == 3.0
+    assert settings_of(Cell("fed-ixi", 3, "exp"), "fedavg", 0)["evaluation"]["every_updates"] == 1
 
 
 def test_cells_are_chosen_by_address_beginning_or_pattern() -> None:

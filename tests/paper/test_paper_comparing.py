@@ -10,7 +10,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Comparison, compared, rank_correlation
-from fedcompass.paper.horizons import horizon
+from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.rendering import curve_grids, grids, summary_lines, wins_grid
 from fedcompass.paper.report import write_report
 from fedcompass.paper.results import Results, value_at
@@ -57,7 +57,7 @@ def test_fewer_than_half_is_a_dash_and_its_rank_counts_misses_at_the_longest_hor
 ) -> None:
     fedasync = comparison.at(EXP, "fedasync")
     assert (fedasync.value, fedasync.reached) == (None, 1)
-    longest = horizon(EXP, "fedavg", 200, 0.15)
+    longest = settings_of(EXP, "fedavg", 0)["horizon"]
     assert fedasync.score == pytest.approx((longest + longest + 200) / 3)
 
 
@@ -95,7 +95,7 @@ def test_orders_are_made_of_the_seeds_both_have(tmp_path: Path) -> None:
 
 def test_a_reference_that_missed_is_behind_a_slow_one_that_did_not(tmp_path: Path) -> None:
     """Asynchronous horizons are shorter: a miss must not look faster than a late success."""
-    late = 0.9 * horizon(EXP, "fedavg", 200, 0.15)
+    late = 0.9 * settings_of(EXP, "fedavg", 0)["horizon"]
     records = [line(EXP, "fedcompass", 0, None, 0.8), line(EXP, "fedavg", 0, late, 0.9)]
     write_store(tmp_path / "a.jsonl", records)
     assert compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg").our_order == -1
@@ -120,6 +120,25 @@ def test_accuracies_have_a_deviation_and_higher_is_ahead(tmp_path: Path) -> None
     assert compass.deviation == pytest.approx(0.7071, abs=1e-3)
     assert found.at(EXP, "fedavg").agree == "yes"
     assert found.at(EXP, "fedavg").our_order == 1
+
+
+def test_top_accuracies_are_told_up_to_the_accuracy_horizon(tmp_path: Path) -> None:
+    """A run that goes on longer, because it missed the target, has no advantage by that."""
+    record = line(EXP, "fedcompass", 0, None, 0.89)
+    least, most = record["experiment"]["run_at_least"], record["experiment"]["horizon"]
+    record["curve"] = [[0.0, 0, 0.1], [least, 9, 0.85], [least + 3, 10, 0.87], [most, 20, 0.89]]
+    write_store(tmp_path / "a.jsonl", [record])
+    (run,) = Results.read(tmp_path).runs(EXP, "fedcompass")
+    assert (run.top, run.run_at_least, run.horizon) == (0.85, least, most)
+
+
+def test_a_miss_counts_at_the_target_horizon_wherever_the_others_stopped(tmp_path: Path) -> None:
+    missed = line(EXP, "fedcompass", 0, None, 0.8)
+    stopped = line(EXP, "fedbuff", 0, 100, 0.95)
+    stopped["outcome"]["virtual_seconds"] = stopped["experiment"]["run_at_least"]
+    write_store(tmp_path / "a.jsonl", [missed, stopped])
+    found = compared(TABLE, Results.read(tmp_path))
+    assert found.at(EXP, "fedcompass").score == missed["experiment"]["horizon"]
 
 
 def test_rank_correlation_is_spearmans_with_mean_ranks() -> None:

@@ -13,12 +13,12 @@ from fedcompass.paper.results import Results
 from fedcompass.paper.running import missing, run_entry
 
 MINI = Cell("mini-class", 5, "homo")
+SHORT = horizons.Rounds(horizons.Horizons(0.5, 1), horizons.Horizons(0.5, 1))
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(horizons.ASYNCHRONOUS_ROUNDS, "mnist-mini", 1)
-    monkeypatch.setitem(horizons.SYNCHRONOUS_ROUNDS, "mnist-mini", 1)
+    monkeypatch.setitem(horizons.ROUNDS, "mnist-mini", SHORT)
     monkeypatch.chdir(tmp_path)  # stopped runs wait in runs/
 
 
@@ -53,4 +53,7 @@ def test_without_budget_left_nothing_is_run(tmp_path: Path) -> None:
 
 def test_what_a_run_will_cost_is_told_from_its_fleet(tmp_path: Path) -> None:
     runs = plan(tmp_path)
-    assert [expected_steps(run) for run in runs] == pytest.approx([200.0, 200.0])
+    for run in runs:
+        assert expected_steps(run) == pytest.approx(
+            (100.0 if run.row != "fedavg" else 200.0, 200.0)
+        )

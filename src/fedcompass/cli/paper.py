@@ -136,17 +136,18 @@ def _told(progress: "Progress") -> "Progress":
 
 
 def _print_plan(runs: "list[PlannedRun]") -> None:
-    from fedcompass.paper.cost import expected_steps
+    from fedcompass.paper.cost import StepRange, expected_steps
 
-    rows: dict[str, list[float]] = {}
+    by_cell: dict[str, list[StepRange]] = {}
     for run in runs:
-        counts = rows.setdefault(str(run.cell), [0, 0.0])
-        counts[0] += 1
-        counts[1] += expected_steps(run)
-    lines = [[cell, f"{int(n)}", f"{steps:,.0f}"] for cell, (n, steps) in rows.items()]
-    total = sum(steps for _, steps in rows.values())
-    lines.append(["all", str(len(runs)), f"{total:,.0f}"])
-    print(plain_table(["cell", "runs", "local steps, about"], lines, left=(0,)))
+        by_cell.setdefault(str(run.cell), []).append(expected_steps(run))
+    by_cell["all"] = [steps for some in by_cell.values() for steps in some]
+    lines = [
+        [cell, str(len(some)), *(f"{sum(steps):,.0f}" for steps in zip(*some, strict=True))]
+        for cell, some in by_cell.items()
+        if some
+    ]
+    print(plain_table(["cell", "runs", "local steps, at least", "at most"], lines, left=(0,)))
 
 
 @paper.command("report")

@@ -46,6 +46,8 @@ def show(
             _show_table(entry, Results.read(folder), _chosen_cells(entry, cells), seeds)
         case "curves":
             _show_curves(entry, Results.read(folder), _chosen_cells(entry, cells), seeds)
+        case "medical":
+            _show_medical(entry, Results.read(folder), _chosen_cells(entry, cells), seeds)
         case "settings":
             _show_settings(entry)
         case "timeline":
@@ -84,6 +86,16 @@ def _show_curves(
         _print_grid(grid)
 
 
+def _show_medical(
+    entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None
+) -> None:
+    from fedcompass.paper.medical_tables import medical_grid, medical_lines
+
+    _print_grid(medical_grid(entry, results, cells, seeds))
+    for line in medical_lines(entry, results, cells, seeds):
+        print(f"\n{line}")
+
+
 def _show_settings(entry: "Entry") -> None:
     from fedcompass.paper.numbers import SettingsTable, paper_tables
 
@@ -112,7 +124,7 @@ def plot(
     path = output or Path(f"{entry.name}.png")
     with picture_file(path):
         match entry.kind:
-            case "curves":
+            case "curves" | "medical":
                 from fedcompass.paper.figures import draw_curves
 
                 draw_curves(entry, Results.read(folder), path, seeds)

@@ -5,9 +5,13 @@ FLamby's list, each with probability 1/2: a scale of 1 ± 0.07, a rotation by up
 shear by 0.1 degrees, and 1 to 8 black squares of 16 pixels; and always a random crop. FLamby draws
 the number of squares once per dataset, we draw it per image; its steps each round to whole
 pixels, ours are one matrix and one bilinear look-up.
+
+Nothing here waits for the device: constants are put there once, and a number beside a tensor is
+filled in with `masked_fill`, since `where` would send it over.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import radians, tan
 
 import torch
@@ -74,9 +78,9 @@ class IsicAugment:
 
     def _relit(self, images: Tensor, happens: Tensor, values: Tensor) -> Tensor:
         """Pixels p as (1 + contrast) p + brightness, kept within black and white."""
-        mean, std = (images.new_tensor(v).view(1, -1, 1, 1) for v in (self.mean, self.std))
-        brightness = torch.where(happens, _BRIGHTNESS * _signed(values[:, 2]), 0.0)
-        contrast = torch.where(happens, 1 + _CONTRAST * _signed(values[:, 3]), 1.0)
+        mean, std = (_by_channel(v, images.device) for v in (self.mean, self.std))
+        brightness = (_BRIGHTNESS * _signed(values[:, 2])).masked_fill(~happens, 0.0)
+        contrast = (1 + _CONTRAST * _signed(values[:, 3])).masked_fill(~happens, 1.0)
         brightness, contrast = brightness.view(-1, 1, 1, 1), contrast.view(-1, 1, 1, 1)
         relit = contrast * images + ((contrast - 1) * mean + brightness) / std
         return relit.clamp(-mean / std, (1 - mean) / std)
@@ -84,14 +88,20 @@ class IsicAugment:
     def _with_holes(self, images: Tensor, happens: Tensor, drawn: Tensor) -> Tensor:
         """Some squares of each image black."""
         side = max(1, round(_HOLE_SHARE * self.crop))
-        number = torch.where(happens, 1 + (_HOLES * drawn[:, 0]).long(), 0)
+        number = (1 + (_HOLES * drawn[:, 0]).long()).masked_fill(~happens, 0)
         corners = (drawn[:, 1:].view(-1, _HOLES, 2) * (self.crop - side + 1)).long()
         place = torch.arange(self.crop, device=images.device)
         inside = (place >= corners[..., None]) & (place < corners[..., None] + side)
         inside &= (torch.arange(_HOLES, device=images.device) < number[:, None])[..., None, None]
         hole = (inside[:, :, 1, :, None] & inside[:, :, 0, None, :]).any(dim=1)
-        mean, std = (images.new_tensor(v).view(1, -1, 1, 1) for v in (self.mean, self.std))
+        mean, std = (_by_channel(v, images.device) for v in (self.mean, self.std))
         return torch.where(hole[:, None], -mean / std, images)
+
+
+@lru_cache
+def _by_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """One number per channel, made once on each device."""
+    return torch.tensor(values, device=device).view(1, -1, 1, 1)
 
 
 def _signed(unit: Tensor) -> Tensor:

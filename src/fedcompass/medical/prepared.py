@@ -30,6 +30,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """What is being prepared, how many samples are done, how many there are."""
 
 _AT_ONCE = 64  # rows prepared by the threads before they are written
+_THREADS = 16  # at most: more would wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _append_missing(
     files: Mapping[str, Path], preparation: Preparation, progress: Progress | None
 ) -> None:
     done = _rows_there(files, preparation)  # another process may just have made them
-    with ExitStack() as stack, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+    with ExitStack() as stack, ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         outputs = []
         for key, kind in preparation.arrays.items():
             output = stack.enter_context(files[key].open("ab"))

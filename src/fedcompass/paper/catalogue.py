@@ -7,12 +7,15 @@ from typing import Any, Literal, TypeAlias
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import BLOCKS, SPEEDS, Cell
 from fedcompass.paper.hyperparameters import ALGORITHMS, settings_of
+from fedcompass.paper.medical_runs import MEDICAL, medical_cells
 from fedcompass.paper.numbers import PaperTable, Printed, Quantity, SettingsTable, paper_tables
 from fedcompass.settings import unknown_key
 
 __all__ = ["Entry", "Kind", "PlannedRun", "catalogue", "entry_named"]
 
-Kind: TypeAlias = Literal["table", "settings", "curves", "timeline", "partition", "paces", "groups"]
+Kind: TypeAlias = Literal[
+    "table", "settings", "curves", "timeline", "partition", "paces", "groups", "medical"
+]
 
 _RATIOS = tuple(
     f"1/Q={ratio}" for ratio in ("0.05", "0.10", "0.20", "0.40", "0.60", "0.80", "1.00")
@@ -278,5 +281,15 @@ def _ours() -> list[Entry]:
             name="figure-groups",
             kind="groups",
             title="Number of groups over time beside ceil(log_Q mu), 1,000 random fleets",
+        ),
+        *(
+            Entry(
+                name=f"medical-{block}",
+                kind="medical",
+                title=runs.title,
+                cells=medical_cells(block),
+                rows=runs.rows,
+            )
+            for block, runs in MEDICAL.items()
         ),
     ]

@@ -49,6 +49,31 @@ BLOCKS = {
     "mini-dual-dirichlet": BlockSettings(
         dataset="mnist-mini", partition="dual-dirichlet", target=0.8, clients=(5,)
     ),
+    # The medical data at hand: not the paper's; `medical_runs` has their settings.
+    "heart": BlockSettings(
+        dataset="fed-heart-disease",
+        partition="center",
+        target=0.72,
+        metric="binary_accuracy",
+        clients=(4,),
+    ),
+    "brca": BlockSettings(
+        dataset="fed-tcga-brca",
+        partition="center",
+        target=0.75,
+        metric="concordance",
+        clients=(6,),
+    ),
+    "isic": BlockSettings(
+        dataset="fed-isic2019",
+        partition="center",
+        target=0.25,
+        metric="balanced_accuracy",
+        clients=(4,),
+    ),
+    "hippocampus": BlockSettings(
+        dataset="msd-hippocampus", partition="center", target=0.8, metric="dice", clients=(3,)
+    ),
 }
 
 

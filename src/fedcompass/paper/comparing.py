@@ -1,8 +1,9 @@
 """Our numbers beside the paper's: values by its own rule, orders, rank correlations, win counts.
 
 A value follows the paper: the mean time over the seeds that reached the target, relative to the
-reference row's, a dash if fewer than half did. Orders and ranks count every seed: one that missed
-the target counts at the longest horizon of its cell, so that failing never looks fast.
+reference row's over the same seeds, a dash if fewer than half did. Orders and ranks count every
+seed: one that missed the target counts at the longest horizon of its cell, so that failing never
+looks fast.
 """
 
 from collections.abc import Sequence
@@ -155,8 +156,14 @@ def _compared(entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun
 
 
 def _relative(own: list[StoredRun], reference: list[StoredRun]) -> float | None:
-    time, base = _time(own), _time(reference)
+    time, base = map(_time, _common(own, reference))
     return None if time is None or not base else time / base
+
+
+def _common(*both: list[StoredRun]) -> list[list[StoredRun]]:
+    """The runs of the seeds that both rows have: a table may still be growing."""
+    seeds = set.intersection(*({run.seed for run in runs} for runs in both))
+    return [[run for run in runs if run.seed in seeds] for runs in both]
 
 
 def _time(runs: list[StoredRun]) -> float | None:
@@ -179,9 +186,8 @@ def _our_order(
     entry: Entry, own: list[StoredRun], reference: list[StoredRun], longest: float
 ) -> int | None:
     """By the seeds both have; None if there is none, or nobody reached the target in any."""
-    common = {run.seed for run in own} & {run.seed for run in reference}
-    own, reference = ([r for r in some if r.seed in common] for some in (own, reference))
-    if not common:
+    own, reference = _common(own, reference)
+    if not own:
         return None
     if entry.quantity == "time" and all(run.time is None for run in (*own, *reference)):
         return None

@@ -1,21 +1,33 @@
 """What a run will cost before it is run: the local steps its fleet has time for."""
 
+from typing import NamedTuple
+
 from fedcompass.paper.catalogue import PlannedRun
 from fedcompass.paper.horizons import SYNCHRONOUS
 from fedcompass.paper.hyperparameters import strategy_of
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 
-__all__ = ["expected_steps"]
+__all__ = ["StepRange", "expected_steps"]
 
 
-def expected_steps(run: PlannedRun) -> float:
+class StepRange(NamedTuple):
+    """If the target is reached by the accuracy horizon, and if it never is."""
+
+    least: float
+    most: float
+
+
+def expected_steps(run: PlannedRun) -> StepRange:
     """About how many local steps a run takes in all.
 
     In a synchronous round everybody does Q steps while the slowest one needs its time for them;
-    otherwise nobody waits long, and each client is busy to the horizon.
+    otherwise nobody waits long, and each client is busy to the end.
     """
     fleet = Fleet(FleetSettings(**run.settings["fleet"]), run.seed)
-    horizon = float(run.settings["horizon"])
     if strategy_of(run.row) in SYNCHRONOUS:
-        return len(fleet) * horizon / max(fleet.paces)
-    return sum(horizon / pace for pace in fleet.paces)
+        per_second = len(fleet) / max(fleet.paces)
+    else:
+        per_second = sum(1 / pace for pace in fleet.paces)
+    most = float(run.settings["horizon"])
+    least = float(run.settings.get("run_at_least") or most)
+    return StepRange(least * per_second, most * per_second)

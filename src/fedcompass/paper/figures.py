@@ -31,10 +31,13 @@ _COLOURS = {
 }
 _GROUPS = ("#c8c8c8", "#7da7d9", "#f2a65a", "#8cc084", "#c792c7", "#e3c567", "#d98880")
 _POINTS = 120  # of a drawn curve
+_CURVES_NOTE = "mean ± one standard deviation over seeds, up to the accuracy horizon"
 
 
 def draw_curves(entry: Entry, results: Results, path: Path, seeds: int | None = None) -> None:
     """Mean accuracy over time, one line per row with a band of one standard deviation over seeds.
+
+    Up to the accuracy horizon: later some runs have ended, and a mean would be of the others.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -53,18 +56,30 @@ def draw_curves(entry: Entry, results: Results, path: Path, seeds: int | None = 
     speeds = list(dict.fromkeys(cell.speed for cell in drawn))
     figure = _new_figure(4.2 * len(speeds), 3.2 * len(blocks) + 0.6)
     axes = figure.subplots(len(blocks), len(speeds), squeeze=False)
+    for one in axes.flat:
+        one.set_visible(False)  # a cell without runs
     for cell, rows in drawn.items():
         _draw_cell(axes[blocks.index(cell.block)][speeds.index(cell.speed)], cell, rows)
     handles: dict[str, Any] = {}
     for one in axes.flat:
         handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
+    columns = 4 if axes.shape[1] > 1 else 3  # as many names as the picture is wide
+    figure.legend(
+        handles.values(),
+        handles,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+    )
+    figure.suptitle(_CURVES_NOTE, fontsize=8, color="0.35")
     _save(figure, path)
 
 
 def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> None:
+    axes.set_visible(True)
     for row, runs in rows.items():
-        ends = min(run.horizon for run in runs)
+        ends = min(run.run_at_least for run in runs)
         times = [ends * k / _POINTS for k in range(_POINTS + 1)]
         values = [[value_at(run.curve, time) for run in runs] for time in times]
         middle = [100 * mean(some) for some in values]
@@ -76,8 +91,8 @@ def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> No
     counts = sorted({len(runs) for runs in rows.values()})
     seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     axes.axhline(100 * cell.settings.target, color="0.6", linewidth=0.8, linestyle=":")
-    longest = max(run.horizon for runs in rows.values() for run in runs if runs)
-    shortest = min(run.horizon for runs in rows.values() for run in runs)
+    ends_of_all = [run.run_at_least for runs in rows.values() for run in runs]
+    longest, shortest = max(ends_of_all), min(ends_of_all)
     axes.set_xlim(0, min(longest, 2.5 * shortest))
     axes.set_title(f"{cell} ({seeds} seed{'' if seeds == '1' else 's'})", fontsize=9)
     axes.set_xlabel("virtual seconds", fontsize=8)

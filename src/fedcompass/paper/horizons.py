@@ -1,44 +1,75 @@
-"""How long each cell is run: a number of mean rounds, the same for all strategies of one kind.
+"""How long each cell is run: mean rounds, the same for all strategies of one kind.
 
 The paper says only that the rounds were enough to converge, and that in one setting all synchronous
-algorithms take the same time and all asynchronous ones too. Ours, in mean rounds of Q steps:
+algorithms take the same time and all asynchronous ones too. Ours has two horizons, in mean rounds
+of Q steps: every run goes on to the accuracy horizon, up to which top accuracies and curves are
+told; one that has not reached the target by then goes on until it does, to the target horizon at
+the latest.
 
-- asynchronous strategies: so many mean rounds by dataset; half as many with exponential speeds,
-  where the fast clients alone do several times the steps of a homogeneous fleet;
-- synchronous strategies: so many rounds of the slowest client, whose pace is expected to be
+- Asynchronous strategies: so many mean rounds by dataset, fewer with exponential speeds. A client
+  of pace p does 1/p times the mean client's steps, and over exponential paces of at least 0.02
+  means 1/p is 4.3 on average (3.4 without those at the floor): 4 mean rounds of such a fleet take
+  as many steps as 14 to 17 of a homogeneous one.
+- Synchronous strategies: so many rounds of the slowest client, whose pace is expected to be
   1 (homogeneous), 1 + 0.3 E[max of m normals] or H_m = 1 + 1/2 + ... + 1/m (exponential) means.
 """
 
 from math import ceil
 from statistics import NormalDist
+from typing import NamedTuple
 
 from fedcompass.paper.cells import Cell
 
-__all__ = ["SYNCHRONOUS", "horizon", "mean_rounds", "slowest_expected"]
+__all__ = ["ROUNDS", "SYNCHRONOUS", "Horizons", "Rounds", "mean_rounds", "slowest_expected"]
 
 SYNCHRONOUS = ("fedavg", "fedavgm")
-"""The strategies that wait for everybody; the others share the asynchronous horizon."""
+"""The strategies that wait for everybody; the others share the asynchronous horizons."""
 
-ASYNCHRONOUS_ROUNDS = {"mnist": 40, "mnist-mini": 20, "cifar10": 30, "fed-ixi": 20}
-SYNCHRONOUS_ROUNDS = {"mnist": 40, "mnist-mini": 20, "cifar10": 30, "fed-ixi": 20}
-_OTHERS = 30  # fed-isic2019
+
+class Horizons(NamedTuple):
+    """Until when every run goes on, and until when one that has not reached the target does."""
+
+    accuracy: float
+    target: float
+
+    @property
+    def differ(self) -> bool:
+        """Whether a run may stop at its target."""
+        return self.accuracy < self.target
+
+    def in_seconds(self, of_a_round: float) -> "Horizons":
+        """Mean rounds as virtual seconds."""
+        # Rounded, so that 184 * 200 * 0.15 is the same text everywhere.
+        return Horizons(*(round(rounds * of_a_round, 6) for rounds in self))
+
+
+class Rounds(NamedTuple):
+    """A dataset's horizons in rounds of the mean client, in an exponential fleet others than usual.
+
+    Synchronous strategies get the usual ones, in rounds of the slowest client.
+    """
+
+    usual: Horizons
+    exponential: Horizons
+
+
+ROUNDS = {
+    "mnist": Rounds(Horizons(15, 40), Horizons(4, 15)),
+    "mnist-mini": Rounds(Horizons(10, 20), Horizons(4, 10)),
+    "cifar10": Rounds(Horizons(8, 12), Horizons(4, 6)),
+    "fed-ixi": Rounds(Horizons(20, 20), Horizons(10, 10)),
+    "fed-isic2019": Rounds(Horizons(30, 30), Horizons(15, 15)),
+}
 _SPREAD = 0.3  # σ of the normal speeds, in means
 
 
-def horizon(cell: Cell, strategy: str, steps: int, mean_seconds_per_step: float) -> float:
-    """Virtual seconds for which a strategy is run in a cell; `steps` is the paper's Q there."""
-    seconds = mean_rounds(cell, strategy) * steps * mean_seconds_per_step
-    return round(seconds, 6)  # 184 * 200 * 0.15 is the same text everywhere
-
-
-def mean_rounds(cell: Cell, strategy: str) -> int:
-    """The horizon in rounds of Q steps at the mean pace."""
-    dataset = cell.settings.dataset
+def mean_rounds(cell: Cell, strategy: str) -> Horizons:
+    """The horizons of a strategy in a cell, in rounds of Q steps at the mean pace."""
+    rounds = ROUNDS[cell.settings.dataset]
     if strategy in SYNCHRONOUS:
-        rounds = SYNCHRONOUS_ROUNDS.get(dataset, _OTHERS)
-        return ceil(rounds * slowest_expected(cell.speed, cell.clients))
-    rounds = ASYNCHRONOUS_ROUNDS.get(dataset, _OTHERS)
-    return rounds // 2 if cell.speed == "exp" else rounds
+        slowest = slowest_expected(cell.speed, cell.clients)
+        return Horizons(*(ceil(some * slowest) for some in rounds.usual))
+    return rounds.exponential if cell.speed == "exp" else rounds.usual
 
 
 def slowest_expected(speed: str, clients: int) -> float:

@@ -11,7 +11,8 @@ from typing import Any
 
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import SPEEDS, Cell
-from fedcompass.paper.horizons import horizon
+from fedcompass.paper.horizons import mean_rounds
+from fedcompass.paper.medical_runs import MEDICAL, medical_settings
 from fedcompass.settings import merged
 
 __all__ = ["ALGORITHMS", "CHOICES", "settings_of", "signature", "strategy_of"]
@@ -41,6 +42,7 @@ _LOCAL = {
 }
 _MEAN_SECONDS = {"mnist": 0.15, "cifar10": 0.5, "fed-ixi": 0.8, "fed-isic2019": 1.5}
 _LIKE = {"mnist-mini": "mnist"}
+_MEASURED_PER_ROUND = 10  # mean round, where the model is measured by time
 
 CHOICES: dict[str, dict[str, Any]] = {
     "authors": {
@@ -63,6 +65,9 @@ CHOICES: dict[str, dict[str, Any]] = {
 _COMPARED = (
     "horizon",
     "target",
+    "stop_at_target",
+    "run_at_least",
+    "evaluation.every_seconds",
     "strategy",
     "data.name",
     "partition.kind",
@@ -86,9 +91,13 @@ def settings_of(cell: Cell, row: str, seed: int) -> dict[str, Any]:
     Raises:
         SettingsError: there is no such row.
     """
+    if cell.block in MEDICAL:
+        return medical_settings(cell, row, seed)
     block, like = cell.settings, _like(cell)
     strategy, choice = _row(cell, row)
     steps, mean_seconds = _steps(cell), _MEAN_SECONDS[like]
+    mean_round = steps["steps"] * mean_seconds
+    horizons = mean_rounds(cell, strategy["name"]).in_seconds(mean_round)
     settings: dict[str, Any] = {
         "seed": seed,
         "profile": "paper",
@@ -105,12 +114,14 @@ def settings_of(cell: Cell, row: str, seed: int) -> dict[str, Any]:
         "local": {**_LOCAL[like], "momentum": 0.0, "rate_decay": 1.0},
         "strategy": strategy,
         "evaluation": {
-            "every_updates": 1,
+            **_cadence(cell, mean_round),
             "metrics": ["loss", block.metric],
             "target_metric": block.metric,
         },
-        "horizon": horizon(cell, strategy["name"], steps["steps"], mean_seconds),
+        "horizon": horizons.target,
         "target": block.target,
+        "stop_at_target": horizons.differ,
+        "run_at_least": horizons.accuracy if horizons.differ else 0.0,
     }
     settings = merged(settings, choice)
     if settings["local"]["rate_decay"] < 1:
@@ -126,9 +137,9 @@ def strategy_of(row: str) -> str:
 def signature(settings: Mapping[str, Any]) -> str:
     """What tells the paper's experiments apart but for the seed, from given or recorded settings.
 
-    A setting that fedcompass gains later does not change it.
+    A setting that fedcompass gains later does not change it: 0 and false are as good as absent.
     """
-    return json.dumps([_plain(_at(settings, path)) for path in _COMPARED], sort_keys=True)
+    return json.dumps([_plain(_at(settings, path) or None) for path in _COMPARED], sort_keys=True)
 
 
 def _row(cell: Cell, row: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -177,6 +188,13 @@ def _steps(cell: Cell) -> dict[str, int]:
     if cell.settings.dataset == "mnist-mini":
         most //= 5  # a client sees its data about as often in a round
     return {"steps": most, "min_steps": most // 5, "max_steps": most}
+
+
+def _cadence(cell: Cell, mean_round: float) -> dict[str, Any]:
+    """When the model is measured: the medical tasks, with few updates, after each of them."""
+    if _like(cell) in ("fed-ixi", "fed-isic2019"):
+        return {"every_updates": 1}
+    return {"every_updates": "none", "every_seconds": round(mean_round / _MEASURED_PER_ROUND, 6)}
 
 
 def _buffer_size(cell: Cell) -> int:

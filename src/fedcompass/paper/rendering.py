@@ -14,7 +14,7 @@ from fedcompass.paper.results import Results, StoredRun, value_at
 __all__ = ["Grid", "curve_grids", "grids", "groups_grid", "summary_lines", "wins_grid"]
 
 _MOST_NAMED = 60
-_PARTS = (0.1, 0.25, 0.5, 1.0)  # of the horizon
+_PARTS = (0.1, 0.25, 0.5, 1.0)  # of the accuracy horizon
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def _grid(comparison: Comparison, cells: Sequence[Cell]) -> Grid:
     what = (
         f"time to {_percent(first.settings.target)}, {entry.reference} = 1"
         if entry.quantity == "time"
-        else f"top {first.settings.metric.replace('_', ' ')} in percent"
+        else f"top {first.settings.metric.replace('_', ' ')} in percent up to the accuracy horizon"
     )
     changing = ", 10% of speeds change in each round" if first.changing else ""
     header = ["method"]
@@ -151,14 +151,15 @@ def curve_grids(
         for row in entry.rows:
             runs = results.runs(cell, row, seeds)
             rows.append([row, str(len(runs)), *(_on_the_way(runs, part) for part in _PARTS)])
-        header = ["method", "seeds", *(f"at {part:g} of the horizon" for part in _PARTS)]
-        yield Grid(f"{cell}: {cell.settings.metric.replace('_', ' ')} in percent", header, rows)
+        header = ["method", "seeds", *(f"at {part:g}" for part in _PARTS)]
+        metric = cell.settings.metric.replace("_", " ")
+        yield Grid(f"{cell}: {metric} in percent at parts of the accuracy horizon", header, rows)
 
 
 def _on_the_way(runs: Sequence[StoredRun], part: float) -> str:
     if not runs:
         return "·"
-    values = [100 * value_at(run.curve, part * run.horizon) for run in runs]
+    values = [100 * value_at(run.curve, part * run.run_at_least) for run in runs]
     deviation = f"±{stdev(values):.2f}" if len(values) > 1 else ""
     return f"{mean(values):.2f}{deviation}"
 

@@ -12,6 +12,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.catalogue import Entry, entry_named
 from fedcompass.paper.comparing import compared
 from fedcompass.paper.groups import GROUPS_FILE, read_study
+from fedcompass.paper.medical_tables import medical_grid, medical_lines
 from fedcompass.paper.rendering import Grid, grids, groups_grid, summary_lines, wins_grid
 from fedcompass.paper.results import Results
 
@@ -45,6 +46,12 @@ def rendered(entry: Entry, results: Results, folder: Path) -> Iterator[str]:
     """A table as lines of Markdown."""
     if entry.kind == "groups":
         yield from _markdown(groups_grid(read_study(folder / GROUPS_FILE)))
+        return
+    if entry.kind == "medical":
+        yield f"{entry.name}: {entry.title}.\n"
+        yield from _markdown(medical_grid(entry, results, entry.cells))
+        for line in medical_lines(entry, results, entry.cells):
+            yield f"{line[0].upper()}{line[1:]}.\n"
         return
     comparison = compared(entry, results)
     first, *others = summary_lines(comparison)

@@ -20,13 +20,16 @@ class StoredRun:
     """What a table or a figure needs of a finished run.
 
     time: virtual seconds to the target; None if it was not reached.
-    top: the best value of the target metric, None if it was never a number.
+    horizon: virtual seconds after which a run that has not reached it ends.
+    run_at_least: the accuracy horizon, which every run of its kind comes to.
+    top: the best value of the target metric up to there, None if it was never a number.
     curve: (time, value) of evaluations, thinned.
     """
 
     seed: int
     time: float | None
     horizon: float
+    run_at_least: float
     top: float | None
     curve: tuple[tuple[float, float], ...]
     local_steps: int
@@ -106,12 +109,17 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
 
 def _stored(record: Mapping[str, Any]) -> StoredRun:
     outcome, experiment = record["outcome"], record["experiment"]
+    horizon = float(experiment["horizon"])
+    run_at_least = float(experiment.get("run_at_least") or horizon)
+    curve = tuple((at, value) for at, _, value in record["curve"] if value is not None)
     return StoredRun(
         seed=int(experiment["seed"]),
         time=outcome.get("time_to_target"),
-        horizon=float(experiment["horizon"]),
-        top=outcome.get("top"),
-        curve=tuple((at, value) for at, _, value in record["curve"] if value is not None),
+        horizon=horizon,
+        run_at_least=run_at_least,
+        # The curve keeps every new best; a run that goes on longer could find more of them.
+        top=max((value for at, value in curve if at <= run_at_least), default=None),
+        curve=curve,
         local_steps=int(outcome["local_steps"]),
         device=str(record["device"]),
     )
