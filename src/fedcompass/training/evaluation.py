@@ -1,6 +1,7 @@
 """Measuring a model on samples, in batches of a fixed size: the same bits whoever asks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -10,10 +11,10 @@ from fedcompass.training.local import LocalTrainer
 from fedcompass.training.metrics import make_metrics
 from fedcompass.training.problem import Samples
 
-__all__ = ["evaluate", "evaluate_clients"]
+__all__ = ["begin_evaluation", "evaluate", "evaluate_clients"]
 
-_BATCH_SIZE = {"cpu": 128, "cuda": 1024}  # larger ones are slower: a CPU's cache holds no more
-_VALUES = {"cpu": 1 << 21, "cuda": 1 << 24}  # of a batch's inputs; a network keeps many times that
+_CPU_BATCH, _GPU_BATCH = 128, 1024  # larger ones are slower: a CPU's cache holds no more
+_CPU_VALUES, _GPU_VALUES = 1 << 21, 1 << 24  # of a batch's inputs; a network keeps many times that
 
 
 def evaluate(
@@ -24,8 +25,21 @@ def evaluate(
     Raises:
         TaskFailed: the model or a metric raised.
     """
+    return begin_evaluation(trainer, state, samples, metrics)()
+
+
+def begin_evaluation(
+    trainer: LocalTrainer, state: FlatState, samples: Samples, metrics: Sequence[str]
+) -> Callable[[], dict[str, float]]:
+    """Start measuring; what is given back is called for the result, and waits for the device.
+
+    On a GPU other work can be queued meanwhile.
+
+    Raises:
+        TaskFailed: the model or a metric raised, here or at the call.
+    """
     trainer.model.load(state)
-    return _measure(trainer, samples, metrics, "test samples")
+    return _begun(trainer, samples, metrics, "test samples")
 
 
 def evaluate_clients(
@@ -33,29 +47,45 @@ def evaluate_clients(
 ) -> tuple[dict[str, float], ...]:
     """Each metric on every client's own samples, by client number."""
     trainer.model.load(state)
-    return tuple(
-        _measure(trainer, samples, metrics, f"samples of client {client}")
+    begun = [
+        _begun(trainer, samples, metrics, f"samples of client {client}")
         for client, samples in enumerate(trainer.problem.tests_of_clients())
-    )
+    ]
+    return tuple(result() for result in begun)
 
 
-def _measure(
+def _begun(
     trainer: LocalTrainer, samples: Samples, names: Sequence[str], what: str
-) -> dict[str, float]:
+) -> Callable[[], dict[str, float]]:
     problem, module = trainer.problem, trainer.model.module.eval()
     metrics = make_metrics(names, problem.loss)
-    kind = trainer.device.type
-    size = max(1, min(_BATCH_SIZE[kind], _VALUES[kind] // max(1, samples.inputs[0].numel())))
-    try:
-        with torch.inference_mode():
-            for rows in torch.split(torch.arange(len(samples), device=trainer.device), size):
-                # A copy of the rows, not a slice: where a slice starts in memory can change how
-                # a matrix product is blocked, and so the last bit.
-                inputs, targets = samples.batch(rows)
-                outputs = module(problem.prepared(inputs))
-                for metric in metrics.values():
-                    metric.add(outputs, targets)
+    with _failing_as_task(what), torch.inference_mode():
+        everything = torch.arange(len(samples), device=trainer.device)
+        for rows in torch.split(everything, _batch_size(samples, trainer.device)):
+            # A copy of the rows, not a slice: where a slice starts in memory can change how
+            # a matrix product is blocked, and so the last bit.
+            inputs, targets = samples.batch(rows)
+            outputs = module(problem.prepared(inputs))
+            for metric in metrics.values():
+                metric.add(outputs, targets)
+
+    def result() -> dict[str, float]:
+        with _failing_as_task(what), torch.inference_mode():
             return {name: metric.value() for name, metric in metrics.items()}
+
+    return result
+
+
+def _batch_size(samples: Samples, device: torch.device) -> int:
+    on_cpu = device.type == "cpu"
+    most, values = (_CPU_BATCH, _CPU_VALUES) if on_cpu else (_GPU_BATCH, _GPU_VALUES)
+    return max(1, min(most, values // max(1, samples.inputs[0].numel())))
+
+
+@contextmanager
+def _failing_as_task(what: str) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         raise TaskFailed(
             f"evaluation failed on the {what}: {type(error).__name__}: {error}"

@@ -79,10 +79,12 @@ class BalancedAccuracy:
 
     def add(self, outputs: Tensor, targets: Tensor) -> None:
         """Count hits and targets per class."""
-        classes = outputs.shape[1]
-        hit = targets[_predicted(outputs, targets) == targets]
-        self._hits = self._hits + torch.bincount(hit.flatten(), minlength=classes)
-        self._targets = self._targets + torch.bincount(targets.flatten(), minlength=classes)
+        hit = (_predicted(outputs, targets) == targets).long()
+        # Not `bincount`, which would wait for a GPU to tell the largest value.
+        none = torch.zeros(outputs.shape[1], dtype=torch.int64, device=outputs.device)
+        classes = targets.flatten().long()
+        self._hits = self._hits + none.scatter_add(0, classes, hit.flatten())
+        self._targets = self._targets + none.scatter_add(0, classes, torch.ones_like(classes))
 
     def value(self) -> float:
         """Mean recall; a class without targets has none and does not count."""

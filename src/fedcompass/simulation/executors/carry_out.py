@@ -1,17 +1,17 @@
 """Doing one job with one trainer: the same lines in every executor, so the bits are the same."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, TrainJob, TrainResult
-from fedcompass.training.evaluation import evaluate, evaluate_clients
+from fedcompass.training.evaluation import begin_evaluation, evaluate_clients
 from fedcompass.training.local import LocalTrainer
 
-__all__ = ["carry_out_evaluation", "carry_out_training", "one_thread"]
+__all__ = ["begin_evaluation_of", "carry_out_evaluation", "carry_out_training", "one_thread"]
 
 
 def carry_out_training(trainer: LocalTrainer, job: TrainJob, out: FlatState) -> TrainResult:
@@ -31,12 +31,22 @@ def carry_out_training(trainer: LocalTrainer, job: TrainJob, out: FlatState) -> 
 
 def carry_out_evaluation(trainer: LocalTrainer, job: EvalJob) -> EvalResult:
     """Measure a job's model."""
+    return begin_evaluation_of(trainer, job)()
+
+
+def begin_evaluation_of(trainer: LocalTrainer, job: EvalJob) -> Callable[[], EvalResult]:
+    """Start measuring a job's model; what is given back is called for the result."""
     began = time.perf_counter()
-    metrics = evaluate(trainer, job.state, trainer.problem.test, job.metrics)
+    measured = begin_evaluation(trainer, job.state, trainer.problem.test, job.metrics)
     by_client: tuple[dict[str, float], ...] = ()
     if job.client_metrics:
         by_client = evaluate_clients(trainer, job.state, job.client_metrics)
-    return EvalResult(metrics=metrics, by_client=by_client, seconds=time.perf_counter() - began)
+
+    def result() -> EvalResult:
+        metrics = measured()
+        return EvalResult(metrics=metrics, by_client=by_client, seconds=time.perf_counter() - began)
+
+    return result
 
 
 @contextmanager

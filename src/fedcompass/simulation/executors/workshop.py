@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedcompass.errors import TaskFailed
 from fedcompass.simulation.executors.carry_out import (
-    carry_out_evaluation,
+    begin_evaluation_of,
     carry_out_training,
     one_thread,
 )
@@ -33,6 +33,7 @@ from fedcompass.training.streams import stream_key
 __all__ = ["RunContext", "Workshop"]
 
 _JobT = TypeVar("_JobT", TrainJob, EvalJob)
+_T = TypeVar("_T")
 _Outcome = TrainResult | EvalResult | TaskFailed
 
 
@@ -75,9 +76,9 @@ class RunContext:
         trainer = self._trainer_alone()
         return carry_out_training(trainer, job, trainer.layout.empty(job.start.trainable.device))
 
-    def evaluate_alone(self, job: EvalJob) -> EvalResult:
-        """Carry out one evaluation without a stack."""
-        return carry_out_evaluation(self._trainer_alone(), job)
+    def begin_alone(self, job: EvalJob) -> Callable[[], EvalResult]:
+        """Start one evaluation without a stack; call what is given back for its result."""
+        return begin_evaluation_of(self._trainer_alone(), job)
 
     def _trainer_alone(self) -> LocalTrainer:
         if self._alone is None:
@@ -160,10 +161,13 @@ class Workshop:
     def work(self) -> None:
         """Carry out everything pending."""
         with one_thread():
+            begun: dict[EvalJob, Callable[[], EvalResult] | TaskFailed] = {}
+            for measuring in _grouped(self._pending, EvalJob):
+                begun |= self._evaluate(measuring)
             for training in _grouped(self._pending, TrainJob):
                 self._train(training)
-            for measuring in _grouped(self._pending, EvalJob):
-                self._evaluate(measuring)
+            # Last of all: a value waits for everything the GPU was given.
+            self._outcomes |= {job: _finished(result) for job, result in begun.items()}
         self._pending.clear()
 
     def _train(self, jobs: "dict[TrainJob, RunContext]") -> None:
@@ -182,10 +186,13 @@ class Workshop:
             }
 
         self._outcomes |= self._attempt(trainer, stacked) or {
-            job: _outcome(partial(context.train_alone, job)) for job, context in jobs.items()
+            job: _tried(partial(context.train_alone, job)) for job, context in jobs.items()
         }
 
-    def _evaluate(self, jobs: "dict[EvalJob, RunContext]") -> None:
+    def _evaluate(
+        self, jobs: "dict[EvalJob, RunContext]"
+    ) -> dict[EvalJob, Callable[[], EvalResult] | TaskFailed]:
+        """Measure in stacks; give back those that cannot be, begun one by one."""
         first = next(iter(jobs.values()))
         trainer, problem = first.trainer, first.problem
 
@@ -201,10 +208,11 @@ class Workshop:
                 for job, metrics in zip(jobs, found, strict=True)
             }
 
-        alone = next(iter(jobs)).client_metrics
-        self._outcomes |= (None if alone else self._attempt(trainer, stacked)) or {
-            job: _outcome(partial(context.evaluate_alone, job)) for job, context in jobs.items()
-        }
+        by_client = next(iter(jobs)).client_metrics
+        if not by_client and (found := self._attempt(trainer, stacked)):
+            self._outcomes |= found
+            return {}
+        return {job: _tried(partial(context.begin_alone, job)) for job, context in jobs.items()}
 
     def _attempt(
         self, trainer: StackedTrainer | str, work: Callable[[], dict[Any, Any]]
@@ -247,11 +255,15 @@ def _measured(job: Job, context: RunContext) -> tuple[Any, ...]:
     return id(context.problem.test.inputs), job.metrics, job.client_metrics
 
 
-def _outcome(work: Callable[[], TrainResult | EvalResult]) -> _Outcome:
+def _tried(work: Callable[[], _T]) -> _T | TaskFailed:
     try:
         return work()
     except TaskFailed as error:
         return error
+
+
+def _finished(begun: Callable[[], EvalResult] | TaskFailed) -> EvalResult | TaskFailed:
+    return begun if isinstance(begun, TaskFailed) else _tried(begun)
 
 
 def _kind(problem: Problem, settings: LocalSettings) -> tuple[Any, ...]:
