@@ -21,6 +21,7 @@ from torch.nn import functional
 from fedcompass import models
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, Samples
 from fedcompass.training.bound import build_module
+from fedcompass.training.stacked.choice import work_of
 from fedcompass.training.streams import batch_indices, stream_key
 
 FLOAT32_GOAL, BFLOAT16_GOAL = 1.2, 2.0
@@ -127,8 +128,7 @@ def show_agreement(trainers: dict[str, LocalTrainer], device: torch.device, step
     for name, trainer in trainers.items():
         start = trainer.initial_state().to(device)
         got = trainer.train(start, client=0, local_round=0, steps=steps, payload="delta")
-        steps_taken = getattr(trainer._steps, "how", "eager")
-        print(f"  {name:<24} {_share(got.trainable, exact):.1e}   ({steps_taken})", flush=True)
+        print(f"  {name:<24} {_share(got.trainable, exact):.1e}   ({trainer.how})", flush=True)
 
 
 def _share(one: Tensor, exact: Tensor) -> float:
@@ -192,6 +192,7 @@ def main() -> None:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}, {sizes.model}, batch {sizes.batch_size}, SGD")
     problem = problem_of(sizes)
+    print(f"  {work_of(problem, settings_of(sizes)) / 1e9:.0f} GFLOP a step")
     settings = {"float32": settings_of(sizes)}
     if device.type == "cuda":
         show_ceilings(device)

@@ -36,6 +36,9 @@ rank correlation                  0.50
 """
 
 
+RESULTS = Path(__file__).parents[1] / "results"
+
+
 def paper(*arguments: str) -> Result:
     return CliRunner(mix_stderr=False).invoke(app, ["paper", *arguments], catch_exceptions=False)
 
@@ -48,12 +51,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
+def test_medical_seeds_begin_at_1_since_targets_were_chosen_with_0() -> None:
+    shown = paper(
+        "run", "medical-isic", "--dry-run", "--seeds", "2", "--results", str(RESULTS)
+    ).output
+    assert "14 of 14 runs are in" in shown
+
+
 def test_list_names_every_table_and_figure() -> None:
     lines = paper("list").output.splitlines()
     assert lines[0].split() == ["name", "kind", "cells", "rows", "label", "title"]
     names = [text.split()[0] for text in lines[1:]]
     assert {"table-1", "table-22", "figure-1", "figure-22", "figure-groups"} <= set(names)
-    assert len(names) == len(set(names)) == 49
+    assert len(names) == len(set(names)) == 50
     assert "mnist-class/m=5/exp" in paper("list", "--cells").output
 
 

@@ -170,6 +170,33 @@ def test_a_model_that_cannot_be_stacked_is_trained_alone_and_it_says_so_once() -
         assert torch.equal(executor.result(job).update.trainable, wanted.trainable)
 
 
+class RandomFeatures(nn.Module):
+    """Has a buffer that is not saved, and depends on the seed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features: torch.Tensor
+        self.register_buffer("features", torch.randn(144, 20), persistent=False)
+        self.drop = nn.Dropout(0.1)
+        self.head = nn.Linear(20, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.drop(x.flatten(1) @ self.features))
+        return out
+
+
+def test_runs_side_by_side_do_not_share_what_their_seeds_tell_apart() -> None:
+    problem, workshop = problem_of(RandomFeatures), Workshop()
+    with pytest.warns(UserWarning, match="one at a time"):
+        executors = [StackedExecutor(problem, SETTINGS, s, workshop=workshop) for s in (1, 2)]
+    for seed, executor in enumerate(executors, start=1):
+        job = train_job(start_of(problem), seed)
+        executor.submit(job)
+        with SerialExecutor(problem, SETTINGS, seed=seed) as serial:
+            wanted = serial.result(job).update
+        assert torch.equal(executor.result(job).update.trainable, wanted.trainable)
+
+
 def test_a_failing_client_is_named_and_the_others_go_on() -> None:
     x, y = torch.zeros(8, 1, 12, 12), torch.tensor([0, 0, 0, 0, 99, 99, 99, 99])
     parts = torch.arange(8).chunk(2)

@@ -160,6 +160,18 @@ def test_a_failing_run_in_a_stack_leaves_the_others_alone(store: Store, tmp_path
     assert "exists already" in str(records[other.key()].error)
 
 
+def test_a_setting_that_does_not_go_with_the_device_fails_its_own_runs_only(
+    store: Store,
+) -> None:
+    good = experiments(1)
+    bad = experiments(1, base={"local": {"precision": "bfloat16"}})
+    with pytest.warns(UserWarning, match="one at a time"):
+        found = list(run_all([*bad, *good], store, executor="stacked"))
+    errors = {record.key: record.error for record in found}
+    assert errors[good[0].key()] is None
+    assert "precision is 'bfloat16' and the device is cpu" in str(errors[bad[0].key()])
+
+
 def test_a_process_that_dies_is_one_line(store: Store) -> None:
     chosen = experiments(2, base={"model": f"{MODELS}:dies_in_a_worker_process"})
     with pytest.raises(TaskFailed, match=r"a process died .*the same command goes on"):

@@ -186,6 +186,16 @@ def test_a_record_counts_under_the_key_that_its_settings_have_today(path: Path) 
     assert not store.append(record)
 
 
+def test_a_failure_under_an_old_key_ends_once_the_run_is_done(path: Path) -> None:
+    done, failed = made_record(), made_record(error="no data")
+    old = {**json.loads(failed.to_json()), "key": "00000000deadbeef"}
+    path.write_text(HEADER + json.dumps(old) + "\n")
+    store = Store(path)
+    assert [record.error for record in store.records()] == ["no data"]
+    store.append(done)
+    assert [record.error for record in store.records()] == [None]
+
+
 def test_where_the_data_lay_is_not_in_a_record(tmp_path: Path) -> None:
     from fedcompass.experiment import Experiment
     from fedcompass.sweeps import failed_record

@@ -114,7 +114,7 @@ def whole_round_of(trainer: LocalTrainer, client: int = 0, local_round: int = 0)
 
 
 def how(trainer: LocalTrainer) -> str:
-    return str(trainer._steps.how)  # type: ignore[attr-defined]
+    return trainer.how
 
 
 def apart(one: Tensor, other: Tensor) -> float:

@@ -46,7 +46,9 @@ def _list(
 @paper.command("run")
 def _run(
     name: NameArgument,
-    seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1.", min=1)] = 3,
+    seeds: Annotated[
+        int, typer.Option(help="How many seeds: 0 to N-1 (medical: 1 to N).", min=1)
+    ] = 3,
     cells: CellsOption = None,
     rows: Annotated[
         str | None, typer.Option(help="Some rows: fedavg,fedcompass; all unless given.")
@@ -79,7 +81,8 @@ def _run(
     if not entry.rows:
         print(f"{entry.name} needs no runs; try: fedcompass paper plot {entry.name}")
         return
-    runs = missing(entry, some, range(seeds), Results.read(folder))
+    numbers = range(entry.first_seed, entry.first_seed + seeds)
+    runs = missing(entry, some, numbers, Results.read(folder))
     planned = len(some) * len(entry.rows) * seeds
     print(f"{entry.name}: {planned - len(runs)} of {planned} runs are in {folder}/")
     if dry_run:
@@ -98,7 +101,7 @@ def _run(
         data_root=data_root,
     )
     failed = [progress for progress in map(_told, ended) if progress.record.outcome is None]
-    left = missing(entry, some, range(seeds), Results.read(folder))
+    left = missing(entry, some, numbers, Results.read(folder))
     _say_what_is_left(entry, len(left), len(failed))
 
 

@@ -26,7 +26,7 @@ CellsOption = Annotated[
 ResultsOption = Annotated[
     Path | None, typer.Option("--results", help="Folder with the results; results/ here.")
 ]
-_Shown = Annotated[int | None, typer.Option("--seeds", help="Only seeds below N.", min=1)]
+_Shown = Annotated[int | None, typer.Option("--seeds", help="Only the first N seeds.", min=1)]
 
 
 def show(
@@ -40,6 +40,7 @@ def show(
     from fedcompass.paper.results import Results, results_folder
 
     entry, folder = entry_named(name), results_folder(results)
+    seeds = None if seeds is None else entry.first_seed + seeds
     print(f"{entry.name}: {entry.title}")
     match entry.kind:
         case "table":
@@ -122,6 +123,7 @@ def plot(
 
     entry, folder = entry_named(name), results_folder(results)
     path = output or Path(f"{entry.name}.png")
+    seeds = None if seeds is None else entry.first_seed + seeds
     with picture_file(path):
         match entry.kind:
             case "curves" | "medical":

@@ -67,6 +67,8 @@ class RunRecord:
     def end(self) -> Seconds:
         """Up to when the curve is known: its last value holds to the horizon of a full run."""
         last = float(self.curve[-1]["time"]) if self.curve else 0.0
+        if self._summary is not None:  # it went on at least so long
+            last = max(last, float(self.settings.get("run_at_least") or 0.0))
         return max(last, self._full_horizon() or 0.0)
 
     def _full_horizon(self) -> Seconds | None:

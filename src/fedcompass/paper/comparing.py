@@ -1,9 +1,9 @@
 """Our numbers beside the paper's: values by its own rule, orders, rank correlations, win counts.
 
 A value follows the paper: the mean time over the seeds that reached the target, relative to the
-reference row's over the same seeds, a dash if fewer than half did. Orders and ranks count every
-seed: one that missed the target counts at the longest horizon of its cell, so that failing never
-looks fast.
+reference row's, a dash if fewer than half of either did. Orders and ranks count every seed: one
+that missed the target counts at the longest horizon of its cell, so that failing never looks fast.
+A row is compared by the seeds that have been run for it and for the reference.
 """
 
 from collections.abc import Sequence
@@ -137,7 +137,7 @@ def compared(
 
 def _compared(entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun]]) -> Compared:
     own, reference = runs[row], runs[entry.reference_of(row)]
-    printed = entry.printed(cell, row)
+    printed, (shared, _) = entry.printed(cell, row), _common(own, reference)
     longest = max((run.horizon for some in runs.values() for run in some), default=nan)
     tops = [100 * run.top for run in own if run.top is not None]
     timed = entry.quantity == "time"
@@ -149,7 +149,7 @@ def _compared(entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun
         reached=sum(run.time is not None for run in own),
         value=_relative(own, reference) if timed else _mean(tops),
         deviation=None if timed or len(tops) < 2 else stdev(tops),
-        score=_score(entry, own, longest) if own else None,
+        score=_score(entry, shared, longest) if shared else None,
         paper_order=_paper_order(entry, cell, row),
         our_order=None if row == entry.reference else _our_order(entry, own, reference, longest),
     )

@@ -82,7 +82,11 @@ _COMPARED = (
     "local.momentum",
     "local.batch_size",
     "local.rate_decay",
+    "local.precision",
 )
+
+_BEFORE = {"local.precision": "float32"}
+"""What a run without such a setting was run with, where that is not 0 or false."""
 
 
 def settings_of(cell: Cell, row: str, seed: int) -> dict[str, Any]:
@@ -139,7 +143,8 @@ def signature(settings: Mapping[str, Any]) -> str:
 
     A setting that fedcompass gains later does not change it: 0 and false are as good as absent.
     """
-    return json.dumps([_plain(_at(settings, path) or None) for path in _COMPARED], sort_keys=True)
+    values = [_plain(_at(settings, path) or _BEFORE.get(path)) for path in _COMPARED]
+    return json.dumps(values, sort_keys=True)
 
 
 def _row(cell: Cell, row: str) -> tuple[dict[str, Any], dict[str, Any]]:

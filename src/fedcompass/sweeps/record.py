@@ -27,8 +27,7 @@ CurvePoint: TypeAlias = tuple[Seconds, ModelVersion, float | None]
 """Virtual time, version and target metric (None: not a number) of one evaluation."""
 
 SPACED_POINTS = 60
-_DIGITS_OF_TIMES = 6  # significant ones
-_DIGITS_OF_VALUES = 4  # exact for shares of a test set of 10,000
+_DIGITS = 6  # significant ones of a curve's numbers: finer than any test set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +166,7 @@ def compact_curve(
     """Enough of a curve to draw it, and to tell exactly when it first reached anything.
 
     Kept are the first and the last evaluation, each one that was better than all before it, and
-    about `spaced` more, evenly spaced in time. Times are rounded to six digits, values to four.
+    about `spaced` more, evenly spaced in time. Numbers are rounded to six digits.
     """
     if not rows:
         return []
@@ -196,15 +195,11 @@ def _evenly(rows: Sequence[Mapping[str, Any]], spaced: int) -> list[int]:
 
 def _point(row: Mapping[str, Any], metric: str) -> CurvePoint:
     value = _number(row[metric])
-    return (
-        _rounded(row["time"], _DIGITS_OF_TIMES),
-        row["version"],
-        None if value is None else _rounded(value, _DIGITS_OF_VALUES),
-    )
+    return _rounded(row["time"]), row["version"], None if value is None else _rounded(value)
 
 
-def _rounded(value: float, digits: int) -> float:
-    return float(f"{value:.{digits}g}")
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _number(value: float | None) -> float | None:

@@ -59,7 +59,14 @@ class Store:
     def records(self) -> list[Record]:
         """The runs that are done, and the latest failure of each of the others."""
         self.refresh()
-        return [*self._done.values(), *self._failed.values()]
+        failed = [record for record in self._failed.values() if not self._is_done_by_now(record)]
+        return [*self._done.values(), *failed]
+
+    def _is_done_by_now(self, record: Record) -> bool:
+        """Whether a run that failed was done later, perhaps under another version's key."""
+        with suppress(FedcompassError):
+            return self.finished(Experiment(**record.experiment).key()) is not None
+        return False
 
     def finished(self, key: str) -> Record | None:
         """The record of a run that is done; None if it is not."""

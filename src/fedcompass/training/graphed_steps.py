@@ -79,7 +79,8 @@ class GraphedSteps(ModelSteps):
         self._batch: _Batch | None = None
         self._replay: Callable[[], None] | None = None
         self._possible = not self.model.replaces_buffers
-        self.how = "eager"
+        if not self._possible:
+            self._warn("it has buffers that are not saved with it")
 
     def _new_optimizer(
         self, settings: LocalSettings, trained: list[nn.Parameter]
@@ -100,7 +101,8 @@ class GraphedSteps(ModelSteps):
     def step(self, inputs: Tensor, targets: Tensor) -> None:
         """Take one step on a batch."""
         if self._batch is None and self._fresh and self._possible:
-            self._capture(inputs, targets)
+            with torch.cuda.device(self._device):
+                self._capture(inputs, targets)
         self._fresh = False
         if self._replay is None or self._batch is None or not self._batch.holds(inputs, targets):
             super().step(inputs, targets)
@@ -123,11 +125,14 @@ class GraphedSteps(ModelSteps):
         else:
             found = "it draws random numbers on the CPU"
         if isinstance(found, str):
-            warnings.warn(f"the model's steps do not become a CUDA graph: {found}", stacklevel=3)
+            self._warn(found)
             self._possible = False
         else:
             self._batch, self._replay = batch, found
         self._return_to(start)
+
+    def _warn(self, reason: str) -> None:
+        warnings.warn(f"the model's steps do not become a CUDA graph: {reason}", stacklevel=4)
 
     def _here(self) -> "_Start":
         return _Start(
@@ -164,7 +169,8 @@ class GraphedSteps(ModelSteps):
         return replay
 
     def _graph_of(self, batch: _Batch, *, compiled: bool) -> Callable[[], None]:
-        mean_loss = torch.compile(self._mean_loss) if compiled else self._mean_loss
+        fixed = torch.compile(self._mean_loss, dynamic=False)  # batches have one size
+        mean_loss = fixed if compiled else self._mean_loss
 
         def step() -> None:
             mean_loss(batch.inputs, batch.targets).backward()  # type: ignore[no-untyped-call]
@@ -172,7 +178,9 @@ class GraphedSteps(ModelSteps):
 
         side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(side), warnings.catch_warnings():
+        # All models compile the same function: PyTorch's limit of variants is of one model's.
+        variants = torch._dynamo.config.patch(recompile_limit=128, accumulated_recompile_limit=1024)
+        with torch.cuda.stream(side), variants, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice about settings that are the user's
             for _ in range(_WARM_UPS):
                 self._optimizer.zero_grad(set_to_none=True)

@@ -66,6 +66,11 @@ class LocalTrainer:
         return self._steps.model
 
     @property
+    def how(self) -> str:
+        """How steps are taken: "eager", "CUDA graph" or "compiled, CUDA graph"."""
+        return self._steps.how
+
+    @property
     def layout(self) -> Layout:
         """Where each of the model's tensors lies in a flat state."""
         return self.model.layout

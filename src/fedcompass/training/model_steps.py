@@ -13,7 +13,12 @@ __all__ = ["ModelSteps"]
 
 
 class ModelSteps:
-    """A module on a device with its loss, and an optimizer that starts fresh in every round."""
+    """A module on a device with its loss, and an optimizer that starts fresh in every round.
+
+    how: how steps are taken: "eager", or in a way that a GPU does faster.
+    """
+
+    how = "eager"
 
     def __init__(
         self, module: nn.Module, settings: LocalSettings, loss: Loss, device: torch.device
@@ -64,4 +69,5 @@ class ModelSteps:
         # Without autocast's cache: a captured step must do its own casts.
         with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
             outputs = self.model.module(inputs)
-        return self._loss(outputs.float(), targets)
+        whole = outputs.float() if isinstance(outputs, Tensor) else outputs
+        return self._loss(whole, targets)

@@ -34,6 +34,7 @@ __all__ = ["RunContext", "Workshop"]
 
 _JobT = TypeVar("_JobT", TrainJob, EvalJob)
 _T = TypeVar("_T")
+_KINDS_KEPT = 2  # a model on a GPU holds its graph's memory
 _Outcome = TrainResult | EvalResult | TaskFailed
 
 
@@ -53,7 +54,7 @@ class RunContext:
         device: torch.device,
         kind: tuple[Any, ...],
         trainer: StackedTrainer | str,
-        alone: "dict[Any, ModelSteps]",
+        alone: Callable[[Problem, LocalSettings, int, Any], ModelSteps],
     ) -> None:
         self.problem, self.kind, self.trainer = problem, kind, trainer
         self._steps_alone = alone
@@ -80,12 +81,19 @@ class RunContext:
         """Start one evaluation without a stack; call what is given back for its result."""
         return begin_evaluation_of(self._trainer_alone(), job)
 
+    def prepare_alone(self) -> None:
+        """Build what trains without a stack.
+
+        Raises:
+            SettingsError: the model, or how it is to be trained, does not go with the device.
+        """
+        self._trainer_alone()
+
     def _trainer_alone(self) -> LocalTrainer:
         if self._alone is None:
+            steps = self._steps_alone(self.problem, self._settings, self._seed, self.kind)
             given = self.problem, self._settings, self._seed, self._device
-            if self.kind not in self._steps_alone:
-                self._steps_alone[self.kind] = model_steps(*given)
-            self._alone = LocalTrainer(*given, steps=self._steps_alone[self.kind])
+            self._alone = LocalTrainer(*given, steps=steps)
         return self._alone
 
 
@@ -102,7 +110,7 @@ class Workshop:
         self._max_stack = max_stack
         self._stored: dict[int, tuple[Tensor, Tensor]] = {}  # moved tensors with their originals
         self._trainers: dict[Any, StackedTrainer | str] = {}  # or why there is none
-        self._steps_alone: dict[Any, ModelSteps] = {}  # of kinds with tasks without a stack
+        self._steps_alone: dict[Any, ModelSteps] = {}  # of the latest kinds without a stack
         self._pending: dict[Job, RunContext] = {}
         self._outcomes: dict[Job, _Outcome] = {}
         self._owners: dict[Job, RunContext] = {}  # of the jobs in either
@@ -114,7 +122,24 @@ class Workshop:
         if kind not in self._trainers:
             self._trainers[kind] = self._new_trainer(here, settings)
         trainer = self._trainers[kind]
-        return RunContext(here, settings, seed, self.device, kind, trainer, self._steps_alone)
+        made = RunContext(here, settings, seed, self.device, kind, trainer, self._steps_of)
+        if isinstance(trainer, str):
+            made.prepare_alone()  # here it is this run's fault if its model cannot be trained
+        return made
+
+    def _steps_of(
+        self, problem: Problem, settings: LocalSettings, seed: int, kind: Any
+    ) -> ModelSteps:
+        """What takes a kind's steps one at a time: compiled once for runs side by side."""
+        found = self._steps_alone.get(kind)
+        if found is None:
+            found = model_steps(problem, settings, seed, self.device)
+            if found.model.replaces_buffers:
+                return found  # its unsaved buffers may depend on the seed
+            while len(self._steps_alone) >= _KINDS_KEPT:
+                del self._steps_alone[next(iter(self._steps_alone))]  # runs of it keep theirs
+            self._steps_alone[kind] = found
+        return found
 
     def _new_trainer(self, problem: Problem, settings: LocalSettings) -> StackedTrainer | str:
         made = stacked_trainer(problem, settings, self.device, self._max_stack)

@@ -9,13 +9,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedcompass.training.bound import build_module
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.local_settings import LocalSettings
+from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem, Samples
 from fedcompass.training.stacked.forward import CannotStack
 from fedcompass.training.stacked.tasks import StackedTask
 from fedcompass.training.stacked.trainer import StackedTrainer
 from fedcompass.training.streams import stream_key
 
-__all__ = ["resident", "stacked_trainer"]
+__all__ = ["resident", "stacked_trainer", "work_of"]
 
 _TRIAL_STEPS = 2
 _LARGE = 100_000  # values of one sample; a step on a few of these keeps a GPU busy by itself
@@ -36,7 +37,7 @@ def stacked_trainer(
     if settings.precision != "float32":
         return f"one at a time (in {settings.precision}, which is for models that fill a GPU)"
     try:
-        if device.type == "cuda" and (work := _work(problem, settings)) > _FILLS_A_GPU:
+        if device.type == "cuda" and (work := work_of(problem, settings)) > _FILLS_A_GPU:
             return f"one at a time (a step of {work / 1e9:,.0f} GFLOP fills a GPU by itself)"
         trainer = StackedTrainer(
             build_module(problem, 0),
@@ -53,7 +54,7 @@ def stacked_trainer(
     return trainer
 
 
-def _work(problem: Problem, settings: LocalSettings) -> float:
+def work_of(problem: Problem, settings: LocalSettings) -> float:
     """Floating-point operations of a step: a backward pass costs two forward ones."""
     module = build_module(problem, 0).eval()
     one = problem.clients[0].inputs[:1].cpu()
@@ -68,7 +69,10 @@ def _try(trainer: StackedTrainer, problem: Problem) -> None:
     Raises:
         CannotStack: the results differ.
     """
-    alone = LocalTrainer(problem, trainer.settings, 0, trainer.device)
+    steps = ModelSteps(
+        build_module(problem, 0), trainer.settings, problem.loss, trainer.device
+    )  # plain: a graph would be made for two steps
+    alone = LocalTrainer(problem, trainer.settings, 0, trainer.device, steps=steps)
     start = alone.initial_state()
     task = StackedTask(
         start=start,
