@@ -16,7 +16,7 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.numbers import Printed
 from fedcompass.paper.results import Results, StoredRun
 
-__all__ = ["Compared", "Comparison", "Wins", "compared", "rank_correlation"]
+__all__ = ["Compared", "Comparison", "Wins", "compared", "mean_time", "rank_correlation"]
 
 _TIE = 0.01
 """Times (and accuracies, in points) closer than this are no order."""
@@ -156,7 +156,7 @@ def _compared(entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun
 
 
 def _relative(own: list[StoredRun], reference: list[StoredRun]) -> float | None:
-    time, base = map(_time, _common(own, reference))
+    time, base = map(mean_time, _common(own, reference))
     return None if time is None or not base else time / base
 
 
@@ -166,7 +166,7 @@ def _common(*both: list[StoredRun]) -> list[list[StoredRun]]:
     return [[run for run in runs if run.seed in seeds] for runs in both]
 
 
-def _time(runs: list[StoredRun]) -> float | None:
+def mean_time(runs: Sequence[StoredRun]) -> float | None:
     """The paper's rule: the mean of those that reached the target, if at least half did."""
     times = [run.time for run in runs if run.time is not None]
     return mean(times) if times and 2 * len(times) >= len(runs) else None

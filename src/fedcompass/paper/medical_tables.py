@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import mean
 
 from fedcompass.paper.catalogue import Entry
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.comparing import Compared, Comparison, compared
+from fedcompass.paper.comparing import Compared, Comparison, compared, mean_time
 from fedcompass.paper.rendering import Grid
 from fedcompass.paper.results import Results
 
@@ -23,7 +22,8 @@ def medical_grid(
         [row, *(text for cell in cells for text in _pair(times, tops, cell, row))]
         for row in entry.rows
     ]
-    seconds = [_seconds(results, cell, entry.reference, seeds) for cell in cells]
+    times_of = [mean_time(results.runs(cell, entry.reference, seeds)) for cell in cells]
+    seconds = ["-" if time is None else f"{time:.1f}" for time in times_of]
     rows.append([f"{entry.reference}, seconds", *(x for text in seconds for x in (text, ""))])
     block = cells[0].settings
     metric = block.metric.replace("_", " ")
@@ -74,10 +74,3 @@ def _top(top: Compared) -> str:
     if top.value is None:
         return "-"
     return f"{top.value:.1f}" + ("" if top.deviation is None else f"±{top.deviation:.1f}")
-
-
-def _seconds(results: Results, cell: Cell, row: str, seeds: int | None) -> str:
-    """The mean virtual time of the seeds that reached the target, a dash if fewer than half did."""
-    runs = results.runs(cell, row, seeds)
-    times = [run.time for run in runs if run.time is not None]
-    return f"{mean(times):.1f}" if times and 2 * len(times) >= len(runs) else "-"
