@@ -8,10 +8,17 @@ import pytest
 
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.paper.catalogue import Entry, catalogue, entry_named
+from fedcompass.paper.catalogue import catalogue, entry_named
 from fedcompass.paper.cells import BLOCKS, Cell, chosen
+from fedcompass.paper.entry import Entry
 from fedcompass.paper.horizons import ROUNDS, Horizons, mean_rounds, slowest_expected
-from fedcompass.paper.hyperparameters import ALGORITHMS, CHOICES, settings_of, signature
+from fedcompass.paper.hyperparameters import (
+    ALGORITHMS,
+    CHOICES,
+    row_horizons,
+    settings_of,
+    signature,
+)
 from fedcompass.paper.numbers import Printed, SettingsTable, paper_tables
 
 SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "fedcompass.tex"
@@ -162,7 +169,7 @@ def test_the_authors_choice_is_the_authors_profile() -> None:
 
 def test_choices_differ_from_the_plain_run_and_from_each_other() -> None:
     rows = [f"fedcompass@{choice}" for choice in CHOICES if choice != "own"]
-    rows = [row for row in rows if row != "fedcompass@momentum"]
+    rows = [row for row in rows if row not in ("fedcompass@momentum", "fedcompass@long")]
     signatures = {signature(settings_of(EXP, row, 0)) for row in ["fedcompass", *rows]}
     assert len(signatures) == len(rows) + 1
     own = settings_of(EXP, "fedasync@own", 0)["strategy"]
@@ -194,10 +201,13 @@ def both_horizons(cell: Cell, row: str) -> Horizons:
 def test_horizons_are_numbers_of_mean_rounds() -> None:
     assert mean_rounds(EXP, "fedcompass") == ROUNDS["mnist"].exponential == Horizons(4, 15)
     assert both_horizons(EXP, "fedcompass") == (4 * 30.0, 15 * 30.0)
-    assert both_horizons(Cell("mnist-class", 20, "homo"), "fedbuff") == (15 * 15.0, 40 * 15.0)
+    assert both_horizons(Cell("mnist-class", 20, "homo"), "fedbuff") == (10 * 15.0, 25 * 15.0)
     slowest = slowest_expected("exp", 5)
-    assert mean_rounds(EXP, "fedavg") == (ceil(15 * slowest), ceil(40 * slowest))
-    assert mean_rounds(Cell("cifar10-class", 5, "exp"), "fedat") == (4, 6)
+    assert mean_rounds(EXP, "fedavg") == (ceil(10 * slowest), ceil(25 * slowest))
+    assert mean_rounds(Cell("cifar10-class", 5, "exp"), "fedat") == (2, 5)
+    ablation = Cell("mnist-class", 5, "exp", ablation=True)
+    assert both_horizons(ablation, "1/Q=0.40") == (2 * 30.0, 8 * 30.0)
+    assert row_horizons(EXP, "fedcompass@long") == (4, mean_rounds(EXP, "fedavg").target)
     assert slowest_expected("exp", 5) == pytest.approx(1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5)
     assert slowest_expected("normal", 5) == pytest.approx(1 + 0.3 * 1.163, abs=1e-3)
     assert slowest_expected("homo", 20) == 1.0
@@ -232,7 +242,7 @@ def test_cells_are_chosen_by_address_beginning_or_pattern() -> None:
     assert len(chosen(cells, "mnist-class/m=5, cifar10-class/m=5/homo")) == 4
     assert chosen(cells, None) == list(cells)
     changing = entry_named("table-21").cells
-    assert chosen(changing, "mnist-class/m=5/exp") == [Cell("mnist-class", 5, "exp", True)]
+    assert chosen(changing, "mnist-class/m=5/exp") == [Cell("mnist-class", 5, "exp", True, True)]
     with pytest.raises(SettingsError, match="--cells is 'mnist'; the cells are: mnist-class/m=5"):
         chosen(cells, "mnist")
 

@@ -11,7 +11,7 @@ from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Comparison, compared, rank_correlation
 from fedcompass.paper.hyperparameters import settings_of
-from fedcompass.paper.rendering import curve_grids, grids, summary_lines, wins_grid
+from fedcompass.paper.rendering import curve_grids, grids, summary_lines, wins_grids
 from fedcompass.paper.report import write_report
 from fedcompass.paper.results import Results, value_at
 
@@ -103,6 +103,28 @@ def test_a_reference_that_missed_is_behind_a_slow_one_that_did_not(tmp_path: Pat
     assert compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg").our_order == -1
 
 
+def test_by_the_shorter_horizon_a_late_success_counts_for_nothing(tmp_path: Path) -> None:
+    shorter = settings_of(EXP, "fedcompass", 0)["horizon"]
+    records = [
+        line(EXP, "fedcompass", 0, None, 0.8),
+        line(EXP, "fedcompass", 1, 100, 0.9),
+        line(EXP, "fedavg", 0, 2 * shorter, 0.9),
+        line(EXP, "fedavg", 1, 200, 0.9),
+    ]
+    write_store(tmp_path / "a.jsonl", records)
+    found = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    assert (found.our_order, found.common_order) == (-1, 1)
+    write_store(tmp_path / "a.jsonl", records[::2])
+    undecided = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    assert (undecided.our_order, undecided.common_order) == (-1, None)
+
+
+def test_wins_are_counted_by_speed_too(comparison: Comparison) -> None:
+    counted = {wins.row: wins for wins in comparison.wins("exp")}
+    assert (counted["fedavg"].paper_cells, counted["fedavg"].ours) == (12, 1)
+    assert {wins.our_cells for wins in comparison.wins("homo")} == {0}
+
+
 def test_wins_are_counted_beside_the_papers(comparison: Comparison) -> None:
     wins = {wins.row: wins for wins in comparison.wins()}
     assert (wins["fedavg"].ours, wins["fedavg"].our_cells) == (1, 1)
@@ -134,13 +156,13 @@ def test_top_accuracies_are_told_up_to_the_accuracy_horizon(tmp_path: Path) -> N
     assert (run.top, run.run_at_least, run.horizon) == (0.85, least, most)
 
 
-def test_a_miss_counts_at_the_target_horizon_wherever_the_others_stopped(tmp_path: Path) -> None:
+def test_a_miss_counts_at_the_cells_longest_horizon_wherever_runs_stopped(tmp_path: Path) -> None:
     missed = line(EXP, "fedcompass", 0, None, 0.8)
     stopped = line(EXP, "fedbuff", 0, 100, 0.95)
     stopped["outcome"]["virtual_seconds"] = stopped["experiment"]["run_at_least"]
     write_store(tmp_path / "a.jsonl", [missed, stopped])
     found = compared(TABLE, Results.read(tmp_path))
-    assert found.at(EXP, "fedcompass").score == missed["experiment"]["horizon"]
+    assert found.at(EXP, "fedcompass").score == settings_of(EXP, "fedavg", 0)["horizon"]
 
 
 def test_rank_correlation_is_spearmans_with_mean_ranks() -> None:
@@ -163,16 +185,24 @@ def test_a_table_says_how_partial_it_is_and_where_it_disagrees(comparison: Compa
     assert first == "partial: 0 of 36 cells have every row; seeds per row: 3 (paper: 10)"
     assert second == "order differs from the paper's in 1: mnist-class/m=5/exp fedbuff"
     (none,) = summary_lines(compared(TABLE, Results({})))
-    assert none == "no results yet (0 of 36 cells)"
+    assert none == "no results yet (0 of 36 cells); run: fedcompass paper run table-1"
 
 
 def test_only_blocks_with_results_are_shown_unless_there_is_none(comparison: Comparison) -> None:
     (grid,) = grids(comparison)
-    assert grid.title == "mnist-class, m=5: time to 90%, fedcompass = 1"
+    assert grid.title == (
+        "mnist-class, m=5: time to 90%, fedcompass = 1; within 25 mean rounds (exp: 15)"
+    )
     fedavg = next(row for row in grid.rows if row[0] == "fedavg")
     assert fedavg == ["fedavg", "1.35", "·", "", "2.82", "·", "", "4.32", "4.00 3/3", "yes"]
     assert len(list(grids(compared(TABLE, Results({}))))) == 12
-    assert ["fedavg", "35/36", "1/1", "1/1"] in wins_grid(comparison).rows
+    wins, reached = wins_grids(comparison)
+    assert wins.title.startswith("mnist: cells in which fedcompass is ahead, ")
+    assert wins.header[-4:] == ["all: paper", "ours", "shorter", "same order"]
+    by_speed = ["5/6", "·", "·", "6/6", "·", "·", "6/6", "1/1", "1/1"]
+    assert wins.rows[0] == ["fedavg", *by_speed, "17/18", "1/1", "1/1", "1/1"]
+    assert reached.header == ["method", "homo", "normal", "exp", "all"]
+    assert reached.rows[2] == ["fedasync", "·", "·", "1/3", "1/3"]
 
 
 def test_a_figures_curves_are_told_in_numbers(results: Results) -> None:
@@ -190,12 +220,81 @@ def test_seeds_beyond_a_limit_are_left_out(results: Results) -> None:
 def test_runs_with_other_settings_are_not_taken_for_the_papers(tmp_path: Path) -> None:
     other = line(EXP, "fedavg", 0, 100, 0.9)
     other["experiment"]["local"]["learning_rate"] = 0.01
-    shorter = line(EXP, "fedavg", 1, 100, 0.9)
-    shorter["experiment"]["horizon"] = 10.0
-    known = line(EXP, "fedavg", 2, 100, 0.9)
+    shorter = line(EXP, "fedavg", 2, 100, 0.9)
+    shorter["experiment"]["run_at_least"] = 10.0
+    known = line(EXP, "fedavg", 1, 100, 0.9)
     known["experiment"]["a_setting_of_tomorrow"] = 1
     write_store(tmp_path / "a.jsonl", [other, shorter, known])
-    assert [run.seed for run in Results.read(tmp_path).runs(EXP, "fedavg")] == [2]
+    assert [run.seed for run in Results.read(tmp_path).runs(EXP, "fedavg")] == [1]
+
+
+def test_a_longer_run_serves_a_table_with_shorter_horizons(tmp_path: Path) -> None:
+    """As if it had been stopped there: what came later is not seen."""
+    short, row = Cell("mnist-class", 5, "exp", ablation=True), "1/Q=0.20"
+    settings = settings_of(short, row, 0)
+    late = line(EXP, "fedcompass", 0, settings["horizon"] + 1, 0.95)
+    soon = line(EXP, "fedcompass", 1, settings["horizon"] - 1, 0.95)
+    write_store(tmp_path / "a.jsonl", [late, soon])
+    first, second = Results.read(tmp_path).runs(short, row)
+    assert (first.time, second.time) == (None, settings["horizon"] - 1)
+    for run in (first, second):
+        assert (run.run_at_least, run.horizon) == (settings["run_at_least"], settings["horizon"])
+        assert run.top == 0.1
+        assert max(at for at, _ in run.curve) <= run.horizon
+
+
+def test_a_shorter_run_serves_a_longer_table_if_it_reached_the_target(tmp_path: Path) -> None:
+    reached, missed = (line(EXP, "fedbuff", seed, t, 0.9) for seed, t in ((0, 60.0), (1, None)))
+    for record in (reached, missed):
+        record["experiment"]["horizon"] = 200.0
+    write_store(tmp_path / "a.jsonl", [reached, missed])
+    results = Results.read(tmp_path)
+    assert [run.seed for run in results.runs(EXP, "fedbuff")] == [0]
+    assert results.has(EXP, "fedbuff", 0)
+    assert not results.has(EXP, "fedbuff", 1)
+    again = line(EXP, "fedbuff", 1, 300.0, 0.9)
+    write_store(tmp_path / "b.jsonl", [again])
+    assert [run.time for run in Results.read(tmp_path).runs(EXP, "fedbuff")] == [60.0, 300.0]
+
+
+def test_seeds_that_reached_the_target_do_not_stand_for_those_that_are_undecided(
+    tmp_path: Path,
+) -> None:
+    """At a longer horizon a success is as good as before, a miss has to be run again."""
+    records = [line(EXP, "fedbuff", seed, t, 0.9) for seed, t in ((0, None), (1, 60.0), (2, 70.0))]
+    for record in records:
+        record["experiment"]["horizon"] = 200.0
+    write_store(tmp_path / "a.jsonl", records)
+    results = Results.read(tmp_path)
+    assert results.runs(EXP, "fedbuff") == []
+    assert [results.has(EXP, "fedbuff", seed) for seed in range(3)] == [False, True, True]
+
+
+def test_a_run_that_stopped_at_its_target_tells_no_later_accuracies(tmp_path: Path) -> None:
+    record = line(EXP, "fedbuff", 0, 60.0, 0.9)
+    record["experiment"] |= {"stop_at_target": True, "run_at_least": 0.0}
+    write_store(tmp_path / "a.jsonl", [record])
+    assert Results.read(tmp_path).runs(EXP, "fedbuff") == []
+
+
+def test_horizons_are_those_of_all_rows_whether_they_were_run_or_not(tmp_path: Path) -> None:
+    late = settings_of(EXP, "fedcompass", 0)["horizon"] + 1
+    write_store(tmp_path / "a.jsonl", [line(EXP, "fedavg", 0, late, 0.9)])
+    found = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    assert (found.reached, found.reached_soon) == (1, 0)
+
+
+def test_a_lower_target_is_read_off_the_same_runs(tmp_path: Path) -> None:
+    missed, reached = (
+        line(EXP, row, 0, time, 0.95) for row, time in (("fedcompass", None), ("fedavg", 900.0))
+    )
+    missed["curve"] = [[0.0, 0, 0.1], [30.0, 4, 0.81], [60.0, 8, 0.78]]
+    reached["curve"] = [[0.0, 0, 0.1], [600.0, 4, 0.8], [900.0, 8, 0.9]]
+    write_store(tmp_path / "a.jsonl", [missed, reached])
+    found = compared(entry_named("table-1-at-80"), Results.read(tmp_path)).at(EXP, "fedavg")
+    assert (found.value, found.our_order) == (20.0, 1)
+    (grid, *_) = grids(compared(entry_named("table-1-at-80"), Results.read(tmp_path)))
+    assert "time to 80%" in grid.title
 
 
 def test_failures_other_files_and_an_unfinished_line_are_passed_over(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from fedcompass.paper import horizons
-from fedcompass.paper.catalogue import PlannedRun, entry_named
+from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import compared
-from fedcompass.paper.cost import expected_steps
+from fedcompass.paper.cost import expected_steps, tasks_in_a_row
+from fedcompass.paper.entry import PlannedRun
 from fedcompass.paper.results import Results
-from fedcompass.paper.running import missing, run_entry
+from fedcompass.paper.running import longest_first, missing, run_entry
 
 MINI = Cell("mini-class", 5, "homo")
 SHORT = horizons.Rounds(horizons.Horizons(0.5, 1), horizons.Horizons(0.5, 1))
@@ -57,3 +58,21 @@ def test_what_a_run_will_cost_is_told_from_its_fleet(tmp_path: Path) -> None:
         assert expected_steps(run) == pytest.approx(
             (100.0 if run.row != "fedavg" else 200.0, 200.0)
         )
+
+
+def test_a_runs_tasks_in_a_row_are_those_of_its_fastest_client_or_of_rounds() -> None:
+    fast = Cell("mnist-class", 10, "exp")  # seed 0 has a client 50 times as fast as the mean
+    of_row = {
+        run.row: tasks_in_a_row(run)
+        for run in entry_named("table-1").only("fedavg,fedasync,fedcompass").plan([fast], [0])
+    }
+    assert of_row["fedasync"] == of_row["fedcompass"] == pytest.approx(15 * 50)
+    assert of_row["fedavg"] < 30
+
+
+def test_side_by_side_the_run_with_most_tasks_in_a_row_begins_first(tmp_path: Path) -> None:
+    cells = [Cell("mini-class", 5, speed) for speed in ("homo", "exp")]
+    runs = entry_named("table-1-mini").only("fedcompass").plan(cells, [0])
+    assert [run.cell.speed for run in longest_first(runs)] == ["exp", "homo"]
+    ended = list(run_entry(runs, tmp_path, executor="stacked"))
+    assert {progress.run.cell for progress in ended} == set(cells)

@@ -12,7 +12,7 @@ from fedcompass.cli.plain_table import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedcompass.paper.catalogue import Entry, PlannedRun
+    from fedcompass.paper.entry import Entry, PlannedRun
     from fedcompass.paper.running import Progress
     from fedcompass.sweeps.running import SweepExecutor
 
@@ -67,7 +67,10 @@ def _run(
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
     results: ResultsOption = None,
 ) -> None:
-    """Run what a table or figure needs and the results do not have yet, cell by cell."""
+    """Run what a table or figure needs and the results do not have yet.
+
+    Cell by cell; in stacks (on a GPU) all at once, the longest runs first.
+    """
     from fedcompass.paper.catalogue import entry_named
     from fedcompass.paper.cells import chosen
     from fedcompass.paper.results import Results, results_folder

@@ -9,8 +9,8 @@ from fedcompass.cli.plain_table import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedcompass.paper.catalogue import Entry
     from fedcompass.paper.cells import Cell
+    from fedcompass.paper.entry import Entry
     from fedcompass.paper.rendering import Grid
     from fedcompass.paper.results import Results
 
@@ -41,14 +41,15 @@ def show(
 
     entry, folder = entry_named(name), results_folder(results)
     seeds = None if seeds is None else entry.first_seed + seeds
+    some = _chosen_cells(entry, cells)
     print(f"{entry.name}: {entry.title}")
     match entry.kind:
         case "table":
-            _show_table(entry, Results.read(folder), _chosen_cells(entry, cells), seeds)
+            _show_table(entry, Results.read(folder), some, seeds)
         case "curves":
-            _show_curves(entry, Results.read(folder), _chosen_cells(entry, cells), seeds)
+            _show_curves(entry, Results.read(folder), some, seeds)
         case "medical":
-            _show_medical(entry, Results.read(folder), _chosen_cells(entry, cells), seeds)
+            _show_medical(entry, Results.read(folder), some, seeds)
         case "settings":
             _show_settings(entry)
         case "timeline":
@@ -66,14 +67,17 @@ def show(
 
 def _show_table(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None) -> None:
     from fedcompass.paper.comparing import compared
-    from fedcompass.paper.rendering import grids, summary_lines, wins_grid
+    from fedcompass.paper.rendering import grids, summary_lines, wins_grids
 
     comparison = compared(entry, results, cells, seeds)
     lines = list(summary_lines(comparison))
     print(lines[0])
+    if entry.quantity == "time":
+        print("2/3: two of three seeds reached it; -: fewer than half did; ·: not run yet")
     for grid in grids(comparison):
         _print_grid(grid)
-    _print_grid(wins_grid(comparison))
+    for grid in wins_grids(comparison):
+        _print_grid(grid)
     for line in lines[1:]:
         print(f"\n{line}")
 

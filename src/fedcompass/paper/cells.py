@@ -79,12 +79,17 @@ BLOCKS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One column of one block; changing: each round a client's speed is drawn anew by 10%."""
+    """One column of one block.
+
+    changing: each round a client's speed is drawn anew by 10%.
+    ablation: of an ablation table, whose runs may be shorter.
+    """
 
     block: str
     clients: int
     speed: str
     changing: bool = False
+    ablation: bool = False
 
     def __str__(self) -> str:
         return f"{self.block}/{self.column}" + ("/changing" if self.changing else "")
@@ -116,7 +121,10 @@ def chosen(cells: Iterable[Cell], pattern: str | None) -> list[Cell]:
     if not found:
         few = ", ".join(map(str, cells[:3])) or "none"
         more = f", … ({len(cells)} cells)" if len(cells) > 3 else ""
-        raise SettingsError(f"--cells is {pattern!r}; the cells are: {few}{more}")
+        raise SettingsError(
+            f"--cells is {pattern!r}; the cells are: {few}{more}; all of them: "
+            "fedcompass paper list --cells"
+        )
     return found
 
 

@@ -3,16 +3,19 @@
 A value follows the paper: the mean time over the seeds that reached the target, relative to the
 reference row's, a dash if fewer than half of either did. Orders and ranks count every seed: one
 that missed the target counts at the longest horizon of its cell, so that failing never looks fast.
-A row is compared by the seeds that have been run for it and for the reference.
+That is hard on a row that was not run as long as another, so there is a second order: what both
+reached by the shorter of their horizons. A row is compared by the seeds that have been run for it
+and for the reference.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, nan
 from statistics import mean, stdev
 
-from fedcompass.paper.catalogue import Entry
 from fedcompass.paper.cells import Cell
+from fedcompass.paper.entry import Entry
+from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.numbers import Printed
 from fedcompass.paper.results import Results, StoredRun
 
@@ -27,9 +30,12 @@ class Compared:
     """One row of one cell.
 
     seeds, reached: how many runs there are, and how many of them reached the target.
+    reached_soon: how many did by the shortest horizon of the cell.
     value: relative time or top accuracy in percent; None: a dash, or no runs.
     deviation: of the accuracies over seeds.
     paper_order, our_order: 1 the reference is ahead, -1 it is behind, 0 a tie; None: not known.
+    common_order: ours by the shorter of the two rows' horizons, if one of them reached the target
+        by then.
     """
 
     cell: Cell
@@ -37,11 +43,13 @@ class Compared:
     printed: Printed | None
     seeds: int
     reached: int
+    reached_soon: int
     value: float | None
     deviation: float | None
     score: float | None  # lower is better; what ranks are made of
     paper_order: int | None
     our_order: int | None
+    common_order: int | None
 
     @property
     def agree(self) -> str:
@@ -55,13 +63,18 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wins:
-    """In how many cells the reference is ahead of a row: in the paper, and in ours."""
+    """In how many cells the reference is ahead of a row: in the paper, and in ours.
+
+    common: ours by the shorter horizon.
+    """
 
     row: str
     paper: int
     paper_cells: int
     ours: int
     our_cells: int
+    common: int
+    common_cells: int
     agreeing: int  # cells where both give the same order
 
 
@@ -79,8 +92,9 @@ class Comparison:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a row of a cell has no run yet."""
-        return any(item.seeds == 0 for item in self.found.values())
+        """Whether a row of a cell has no run yet, or fewer than another."""
+        counts = {item.seeds for item in self.found.values()}
+        return len(counts) > 1 or counts == {0}
 
     @property
     def seed_counts(self) -> tuple[int, int]:
@@ -104,20 +118,24 @@ class Comparison:
             return None
         return rank_correlation([p for p, _ in pairs], [s for _, s in pairs])
 
-    def wins(self) -> list[Wins]:
-        """One count for each row but the reference."""
-        return [self._wins(row) for row in self.entry.rows if row != self.entry.reference]
+    def wins(self, speed: str | None = None) -> list[Wins]:
+        """One count for each row but the reference, over the cells of one speed or all."""
+        cells = [cell for cell in self.cells if speed in (None, cell.speed)]
+        return [self._wins(row, cells) for row in self.entry.rows if row != self.entry.reference]
 
-    def _wins(self, row: str) -> Wins:
-        items = [self.at(cell, row) for cell in self.cells]
+    def _wins(self, row: str, cells: Sequence[Cell]) -> Wins:
+        items = [self.at(cell, row) for cell in cells]
         paper = [item.paper_order for item in items if item.paper_order is not None]
         ours = [item.our_order for item in items if item.our_order is not None]
+        common = [item.common_order for item in items if item.common_order is not None]
         return Wins(
             row=row,
             paper=paper.count(1),
             paper_cells=len(paper),
             ours=ours.count(1),
             our_cells=len(ours),
+            common=common.count(1),
+            common_cells=len(common),
             agreeing=sum(item.agree == "yes" for item in items),
         )
 
@@ -129,16 +147,23 @@ def compared(
     cells = tuple(entry.cells if cells is None else cells)
     found: dict[tuple[Cell, str], Compared] = {}
     for cell in cells:
-        runs = {row: results.runs(cell, row, seeds) for row in entry.rows}
+        runs = {
+            row: [run.to(entry.target) for run in results.runs(cell, row, seeds)]
+            for row in entry.rows
+        }
+        # Of all rows, run or not: what is there already must not move as a cell fills.
+        horizons = [float(settings_of(cell, row, 0)["horizon"]) for row in entry.rows]
         for row in entry.rows:
-            found[cell, row] = _compared(entry, cell, row, runs)
+            found[cell, row] = _compared(entry, cell, row, runs, horizons)
     return Comparison(entry=entry, cells=cells, found=found)
 
 
-def _compared(entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun]]) -> Compared:
+def _compared(
+    entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun]], horizons: list[float]
+) -> Compared:
     own, reference = runs[row], runs[entry.reference_of(row)]
     printed, (shared, _) = entry.printed(cell, row), _common(own, reference)
-    longest = max((run.horizon for some in runs.values() for run in some), default=nan)
+    shortest, longest = min(horizons), max(horizons)
     tops = [100 * run.top for run in own if run.top is not None]
     timed = entry.quantity == "time"
     return Compared(
@@ -147,12 +172,27 @@ def _compared(entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun
         printed=printed,
         seeds=len(own),
         reached=sum(run.time is not None for run in own),
+        reached_soon=sum(run.time is not None and run.time <= shortest for run in own),
         value=_relative(own, reference) if timed else _mean(tops),
         deviation=None if timed or len(tops) < 2 else stdev(tops),
         score=_score(entry, shared, longest) if shared else None,
         paper_order=_paper_order(entry, cell, row),
         our_order=None if row == entry.reference else _our_order(entry, own, reference, longest),
+        common_order=None if row == entry.reference else _common_order(entry, own, reference),
     )
+
+
+def _common_order(entry: Entry, own: list[StoredRun], reference: list[StoredRun]) -> int | None:
+    """Our order, as if nobody had been run longer than the other."""
+    shorter = min((run.horizon for run in (*own, *reference)), default=nan)
+
+    def cut(runs: list[StoredRun]) -> list[StoredRun]:
+        return [
+            replace(run, time=None) if run.time is not None and run.time > shorter else run
+            for run in runs
+        ]
+
+    return _our_order(entry, cut(own), cut(reference), shorter)
 
 
 def _relative(own: list[StoredRun], reference: list[StoredRun]) -> float | None:

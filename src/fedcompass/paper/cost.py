@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from fedcompass.paper.catalogue import PlannedRun
+from fedcompass.paper.entry import PlannedRun
 from fedcompass.paper.horizons import SYNCHRONOUS
 from fedcompass.paper.hyperparameters import strategy_of
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 
-__all__ = ["StepRange", "expected_steps"]
+__all__ = ["StepRange", "expected_steps", "tasks_in_a_row"]
 
 
 class StepRange(NamedTuple):
@@ -23,7 +23,7 @@ def expected_steps(run: PlannedRun) -> StepRange:
     In a synchronous round everybody does Q steps while the slowest one needs its time for them;
     otherwise nobody waits long, and each client is busy to the end.
     """
-    fleet = Fleet(FleetSettings(**run.settings["fleet"]), run.seed)
+    fleet = _fleet(run)
     if strategy_of(run.row) in SYNCHRONOUS:
         per_second = len(fleet) / max(fleet.paces)
     else:
@@ -31,3 +31,16 @@ def expected_steps(run: PlannedRun) -> StepRange:
     most = float(run.settings["horizon"])
     least = float(run.settings.get("run_at_least") or most)
     return StepRange(least * per_second, most * per_second)
+
+
+def tasks_in_a_row(run: PlannedRun) -> float:
+    """About how many tasks follow on one another: no stack makes a run shorter than that."""
+    fleet, strategy = _fleet(run), run.settings["strategy"]
+    waits = strategy_of(run.row) in SYNCHRONOUS
+    pace = max(fleet.paces) if waits else min(fleet.paces)
+    steps = float(strategy.get("steps") or strategy["max_steps"])
+    return float(run.settings["horizon"]) / (pace * steps)
+
+
+def _fleet(run: PlannedRun) -> Fleet:
+    return Fleet(FleetSettings(**run.settings["fleet"]), run.seed)

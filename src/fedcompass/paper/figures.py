@@ -6,8 +6,8 @@ from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import MissingExtra, SettingsError
-from fedcompass.paper.catalogue import Entry
 from fedcompass.paper.cells import Cell
+from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import SETTLING, FleetGroups
 from fedcompass.paper.results import Results, StoredRun, value_at
 from fedcompass.paper.timelines import TIMELINES, UNTIL, Task, clock, schedule, tasks

@@ -4,7 +4,8 @@ The paper says only that the rounds were enough to converge, and that in one set
 algorithms take the same time and all asynchronous ones too. Ours has two horizons, in mean rounds
 of Q steps: every run goes on to the accuracy horizon, up to which top accuracies and curves are
 told; one that has not reached the target by then goes on until it does, to the target horizon at
-the latest.
+the latest. Ablation tables have shorter ones of their own; a longer run of another table serves
+them too.
 
 - Asynchronous strategies: so many mean rounds by dataset, fewer with exponential speeds. A client
   of pace p does 1/p times the mean client's steps, and over exponential paces of at least 0.02
@@ -20,7 +21,15 @@ from typing import NamedTuple
 
 from fedcompass.paper.cells import Cell
 
-__all__ = ["ROUNDS", "SYNCHRONOUS", "Horizons", "Rounds", "mean_rounds", "slowest_expected"]
+__all__ = [
+    "ABLATIONS",
+    "ROUNDS",
+    "SYNCHRONOUS",
+    "Horizons",
+    "Rounds",
+    "mean_rounds",
+    "slowest_expected",
+]
 
 SYNCHRONOUS = ("fedavg", "fedavgm")
 """The strategies that wait for everybody; the others share the asynchronous horizons."""
@@ -53,10 +62,13 @@ class Rounds(NamedTuple):
     exponential: Horizons
 
 
+ABLATIONS = {"mnist": Rounds(Horizons(6, 15), Horizons(2, 8))}
+"""Instead of `ROUNDS` in ablation tables; of other datasets the same."""
+
 ROUNDS = {
-    "mnist": Rounds(Horizons(15, 40), Horizons(4, 15)),
+    "mnist": Rounds(Horizons(10, 25), Horizons(4, 15)),
     "mnist-mini": Rounds(Horizons(10, 20), Horizons(4, 10)),
-    "cifar10": Rounds(Horizons(8, 12), Horizons(4, 6)),
+    "cifar10": Rounds(Horizons(4, 8), Horizons(2, 5)),
     "fed-ixi": Rounds(Horizons(20, 20), Horizons(10, 10)),
     "fed-isic2019": Rounds(Horizons(30, 30), Horizons(15, 15)),
 }
@@ -65,7 +77,10 @@ _SPREAD = 0.3  # σ of the normal speeds, in means
 
 def mean_rounds(cell: Cell, strategy: str) -> Horizons:
     """The horizons of a strategy in a cell, in rounds of Q steps at the mean pace."""
-    rounds = ROUNDS[cell.settings.dataset]
+    dataset = cell.settings.dataset
+    rounds = ROUNDS[dataset]
+    if cell.ablation:
+        rounds = ABLATIONS.get(dataset, rounds)
     if strategy in SYNCHRONOUS:
         slowest = slowest_expected(cell.speed, cell.clients)
         return Horizons(*(ceil(some * slowest) for some in rounds.usual))

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fedcompass.paper.catalogue import Entry
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Compared, Comparison, compared, mean_time
+from fedcompass.paper.entry import Entry
 from fedcompass.paper.rendering import Grid
 from fedcompass.paper.results import Results
 

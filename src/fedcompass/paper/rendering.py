@@ -1,17 +1,18 @@
 """A comparison as headings, rows and sentences, for the terminal and for the documentation."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
-from fedcompass.paper.catalogue import Entry
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Compared, Comparison
+from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import HEADINGS, FleetGroups, summary_rows
+from fedcompass.paper.hyperparameters import row_horizons
 from fedcompass.paper.numbers import Printed, Quantity
 from fedcompass.paper.results import Results, StoredRun, value_at
 
-__all__ = ["Grid", "curve_grids", "grids", "groups_grid", "summary_lines", "wins_grid"]
+__all__ = ["Grid", "curve_grids", "grids", "groups_grid", "summary_lines", "wins_grids"]
 
 _MOST_NAMED = 60
 _PARTS = (0.1, 0.25, 0.5, 1.0)  # of the accuracy horizon
@@ -45,9 +46,11 @@ def grids(comparison: Comparison) -> Iterator[Grid]:
 def _grid(comparison: Comparison, cells: Sequence[Cell]) -> Grid:
     entry, first = comparison.entry, cells[0]
     what = (
-        f"time to {_percent(first.settings.target)}, {entry.reference} = 1"
+        f"time to {_percent(entry.target or first.settings.target)}, {entry.reference} = 1; "
+        f"within {_mean_rounds(entry, cells)}"
         if entry.quantity == "time"
-        else f"top {first.settings.metric.replace('_', ' ')} in percent up to the accuracy horizon"
+        else f"top {first.settings.metric.replace('_', ' ')} in percent, up to "
+        f"{_mean_rounds(entry, cells)}"
     )
     changing = ", 10% of speeds change in each round" if first.changing else ""
     header = ["method"]
@@ -102,39 +105,95 @@ def _ours(item: Compared, quantity: Quantity) -> str:
     return f"{item.value:.2f}{deviation} n={item.seeds}"
 
 
-def wins_grid(comparison: Comparison) -> Grid:
-    """In how many cells the reference is ahead of each row."""
-    reference = comparison.entry.reference
-    rows = [
-        [
-            wins.row,
-            f"{wins.paper}/{wins.paper_cells}" if wins.paper_cells else "",
-            f"{wins.ours}/{wins.our_cells}" if wins.our_cells else "·",
-            f"{wins.agreeing}/{wins.our_cells}" if wins.our_cells and wins.paper_cells else "",
-        ]
-        for wins in comparison.wins()
-    ]
+def _mean_rounds(entry: Entry, cells: Sequence[Cell]) -> str:
+    """How long the reference is run at most, or every row of its kind at least."""
+    which = 1 if entry.quantity == "time" else 0
+    rounds = {cell.speed: row_horizons(cell, entry.reference)[which] for cell in cells}
+    usual, *others = dict.fromkeys(rounds.values())
+    named = [f"{speed}: {rounds[speed]:g}" for speed in rounds if rounds[speed] in others]
+    return f"{usual:g} mean rounds" + (f" ({', '.join(named)})" if named else "")
+
+
+def wins_grids(comparison: Comparison) -> Iterator[Grid]:
+    """For each dataset with results: in how many cells the reference is ahead of each row.
+
+    Times also have a table of how many runs reached the target at all.
+    """
+    datasets = dict.fromkeys(
+        cell.settings.dataset for (cell, _), item in comparison.found.items() if item.seeds
+    )
+    for dataset in datasets:
+        cells = tuple(c for c in comparison.cells if c.settings.dataset == dataset)
+        part = replace(comparison, cells=cells)
+        yield _wins_grid(part, dataset)
+        if comparison.entry.quantity == "time":
+            yield _reached_grid(part, dataset)
+
+
+def _wins_grid(comparison: Comparison, dataset: str) -> Grid:
+    reference, timed = comparison.entry.reference, comparison.entry.quantity == "time"
+    speeds = list(dict.fromkeys(cell.speed for cell in comparison.cells))
+    header, counts = ["of"], {row: [row] for row in comparison.entry.rows if row != reference}
+    for place in [*(speeds if len(speeds) > 1 else []), None]:
+        header += [f"{place or 'all'}: paper", "ours", *(["shorter"] if timed else [])]
+        for wins in comparison.wins(place):
+            counts[wins.row] += [
+                _share(wins.paper, wins.paper_cells),
+                _share(wins.ours, wins.our_cells, "·"),
+                *([_share(wins.common, wins.common_cells, "·")] if timed else []),
+            ]
+    for wins in comparison.wins():
+        counts[wins.row].append(_share(wins.agreeing, wins.our_cells) if wins.paper_cells else "")
+    missed = (
+        ", of those where one of the two reached the target; a seed that missed counts at the "
+        "longest horizon of its cell (ours, same order); shorter: what both had reached by the "
+        "shorter of their horizons"
+    )
     return Grid(
-        f"cells in which {reference} is ahead (a seed that missed counts at the longest horizon)",
-        ["of", "paper", "ours", "same order"],
+        f"{dataset}: cells in which {reference} is ahead{missed if timed else ''}",
+        [*header, "same order"],
+        list(counts.values()),
+    )
+
+
+def _reached_grid(comparison: Comparison, dataset: str) -> Grid:
+    """How many runs reached the target in the time that every row was given."""
+    speeds = list(dict.fromkeys(cell.speed for cell in comparison.cells))
+    rows = []
+    for row in comparison.entry.rows:
+        line = [row]
+        for speed in [*(speeds if len(speeds) > 1 else []), None]:
+            items = [comparison.at(c, row) for c in comparison.cells if speed in (None, c.speed)]
+            soon, seeds = sum(i.reached_soon for i in items), sum(i.seeds for i in items)
+            line.append(_share(soon, seeds, "·"))
+        rows.append(line)
+    return Grid(
+        f"{dataset}: runs that reached the target by the shortest horizon of their cell",
+        ["method", *(speeds if len(speeds) > 1 else []), "all"],
         rows,
     )
+
+
+def _share(count: int, of: int, none: str = "") -> str:
+    return f"{count}/{of}" if of else none
 
 
 def summary_lines(comparison: Comparison) -> Iterator[str]:
     """How complete the table is, and every cell whose order is not the paper's."""
     fewest, most = comparison.seed_counts
-    cells = len(comparison.cells)
+    cells, name = len(comparison.cells), comparison.entry.name
     done = sum(
         all(comparison.at(cell, row).seeds for row in comparison.entry.rows)
         for cell in comparison.cells
     )
     if most == 0:
-        yield f"no results yet (0 of {cells} cells)"
+        yield f"no results yet (0 of {cells} cells); run: fedcompass paper run {name}"
         return
     seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
     state = "partial" if comparison.is_partial else "complete"
-    yield f"{state}: {done} of {cells} cells have every row; seeds per row: {seeds} (paper: 10)"
+    shown = "" if cells == len(comparison.entry.cells) else " shown"
+    have = f"{done} of {cells} cells{shown} have every row"
+    yield f"{state}: {have}; seeds per row: {seeds} (paper: 10)"
     wrong = comparison.disagreements()
     if wrong:
         named = [f"{item.cell} {item.row}" for item in wrong[:_MOST_NAMED]]

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedcompass.errors import SettingsError
-from fedcompass.paper.catalogue import Entry, entry_named
+from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.comparing import compared
+from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import GROUPS_FILE, read_study
 from fedcompass.paper.medical_tables import medical_grid, medical_lines
-from fedcompass.paper.rendering import Grid, grids, groups_grid, summary_lines, wins_grid
+from fedcompass.paper.rendering import Grid, grids, groups_grid, summary_lines, wins_grids
 from fedcompass.paper.results import Results
 
 __all__ = ["rendered", "write_report"]
@@ -57,7 +58,7 @@ def rendered(entry: Entry, results: Results, folder: Path) -> Iterator[str]:
     first, *others = summary_lines(comparison)
     yield f"{entry.name}: {first}.\n"
     if comparison.seed_counts[1]:
-        for grid in (*grids(comparison), wins_grid(comparison)):
+        for grid in (*grids(comparison), *wins_grids(comparison)):
             yield from _markdown(grid)
     for line in others:
         yield f"{line[0].upper()}{line[1:]}.\n"

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,35 @@ class StoredRun:
     local_steps: int
     device: str
 
+    def up_to(self, run_at_least: float, horizon: float) -> "StoredRun | None":
+        """As if it had been run with these horizons; None if it ended too early to tell."""
+        ended_early = self.time is None and self.horizon < horizon
+        if ended_early or self.run_at_least < run_at_least:
+            return None
+        curve = tuple((at, value) for at, value in self.curve if at <= horizon)
+        return replace(
+            self,
+            time=None if self.time is None or self.time > horizon else self.time,
+            horizon=horizon,
+            run_at_least=run_at_least,
+            top=_top(curve, run_at_least),
+            curve=curve,
+        )
+
+    def to(self, target: float | None) -> "StoredRun":
+        """The same run with the time to another target, one that it did not stop at."""
+        if target is None:
+            return self
+        reached = (at for at, value in self.curve if value >= target)
+        return replace(self, time=next(reached, None))
+
 
 class Results:
-    """The runs of a folder, found by a cell and a row."""
+    """The runs of a folder, found by a cell and a row; any that lasted long enough will do."""
 
-    def __init__(self, runs: Mapping[str, Mapping[int, StoredRun]]) -> None:
+    def __init__(self, runs: Mapping[str, Sequence[StoredRun]]) -> None:
         self._runs = runs
-        self._signatures: dict[tuple[Cell, str], str] = {}
+        self._found: dict[tuple[Cell, str], dict[int, StoredRun | None]] = {}
 
     @classmethod
     def read(cls, folder: Path) -> "Results":
@@ -50,29 +73,44 @@ class Results:
         Raises:
             SettingsError: a line is damaged.
         """
-        runs: dict[str, dict[int, StoredRun]] = {}
+        runs: dict[str, list[StoredRun]] = {}
         for path in sorted(folder.glob("*.jsonl")):
             for record in _records(path):
                 if record.get("outcome") is not None:
-                    found = _stored(record)
-                    by_seed = runs.setdefault(signature(record["experiment"]), {})
-                    by_seed.setdefault(found.seed, found)
+                    same = runs.setdefault(signature(record["experiment"]), [])
+                    same.append(_stored(record))
         return cls(runs)
 
     def runs(self, cell: Cell, row: str, seeds: int | None = None) -> list[StoredRun]:
-        """A row's finished runs by seed; with `seeds`, only those below it."""
-        place = (cell, row)
-        if place not in self._signatures:
-            self._signatures[place] = signature(settings_of(cell, row, 0))
-        found = self._runs.get(self._signatures[place], {})
-        return [found[seed] for seed in sorted(found) if seeds is None or seed < seeds]
+        """A row's finished runs by seed; with `seeds`, only those below it.
+
+        They end before the first seed whose run missed the target too early to tell. Without that
+        those that reached it, which are as good at any horizon, would stand for all.
+        """
+        found: list[StoredRun] = []
+        for seed, run in sorted(self._all(cell, row).items()):
+            if run is None:
+                break
+            if seeds is None or seed < seeds:
+                found.append(run)
+        return found
 
     def has(self, cell: Cell, row: str, seed: int) -> bool:
-        """Whether a run is there."""
-        return any(run.seed == seed for run in self.runs(cell, row))
+        """Whether a run is there that lasted long enough."""
+        return self._all(cell, row).get(seed) is not None
+
+    def _all(self, cell: Cell, row: str) -> dict[int, StoredRun | None]:
+        """By seed: a run, or None if there are only shorter ones."""
+        if (cell, row) not in self._found:
+            settings = settings_of(cell, row, 0)
+            found: dict[int, StoredRun | None] = {}
+            for run in self._runs.get(signature(settings), ()):
+                found[run.seed] = found.get(run.seed) or run.up_to(*_horizons(settings))
+            self._found[cell, row] = found
+        return self._found[cell, row]
 
     def __len__(self) -> int:
-        return sum(len(by_seed) for by_seed in self._runs.values())
+        return sum(map(len, self._runs.values()))
 
 
 def results_folder(given: Path | None) -> Path:
@@ -81,8 +119,8 @@ def results_folder(given: Path | None) -> Path:
 
 
 def value_at(curve: Sequence[tuple[float, float]], time: float) -> float:
-    """The last value measured by then."""
-    value = curve[0][1]
+    """The last value measured by then; nan if none was."""
+    value = curve[0][1] if curve else nan
     for at, measured in curve:
         if at > time:
             break
@@ -109,17 +147,27 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
 
 def _stored(record: Mapping[str, Any]) -> StoredRun:
     outcome, experiment = record["outcome"], record["experiment"]
-    horizon = float(experiment["horizon"])
-    run_at_least = float(experiment.get("run_at_least") or horizon)
+    run_at_least, horizon = _horizons(experiment)
     curve = tuple((at, value) for at, _, value in record["curve"] if value is not None)
     return StoredRun(
         seed=int(experiment["seed"]),
         time=outcome.get("time_to_target"),
         horizon=horizon,
         run_at_least=run_at_least,
-        # The curve keeps every new best; a run that goes on longer could find more of them.
-        top=max((value for at, value in curve if at <= run_at_least), default=None),
+        top=_top(curve, run_at_least),
         curve=curve,
         local_steps=int(outcome["local_steps"]),
         device=str(record["device"]),
     )
+
+
+def _horizons(settings: Mapping[str, Any]) -> tuple[float, float]:
+    """Up to where every run goes, and one that has not reached the target."""
+    horizon = float(settings["horizon"])
+    otherwise = 0.0 if settings.get("stop_at_target") else horizon
+    return float(settings.get("run_at_least") or otherwise), horizon
+
+
+def _top(curve: Sequence[tuple[float, float]], until: float) -> float | None:
+    """The best value by then; a thinned curve keeps every new best."""
+    return max((value for at, value in curve if at <= until), default=None)

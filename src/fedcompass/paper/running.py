@@ -7,8 +7,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from fedcompass.paper.catalogue import Entry, PlannedRun
 from fedcompass.paper.cells import Cell
+from fedcompass.paper.cost import tasks_in_a_row
+from fedcompass.paper.entry import Entry, PlannedRun
 from fedcompass.paper.results import Results
 from fedcompass.vocabulary import Seconds
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from fedcompass.sweeps import Record
     from fedcompass.sweeps.running import SweepExecutor
 
-__all__ = ["Progress", "experiments_of", "missing", "run_entry"]
+__all__ = ["Progress", "experiments_of", "longest_first", "missing", "run_entry"]
 
 STOPPED_RUNS = Path("runs") / "paper"
 """Where runs wait that a budget or Ctrl-C stopped; they go on next time."""
@@ -51,6 +52,11 @@ def experiments_of(runs: Sequence[PlannedRun], data_root: Path | None) -> "list[
     ]
 
 
+def longest_first(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The order for runs side by side: whoever takes longest should not begin last."""
+    return sorted(runs, key=tasks_in_a_row, reverse=True)
+
+
 def run_entry(
     runs: Sequence[PlannedRun],
     folder: Path,
@@ -66,7 +72,7 @@ def run_entry(
     """Run what is planned, a store per dataset, and tell of each run that ended.
 
     Args:
-        runs: what to run, in this order.
+        runs: what to run, in this order; in stacks the longest first.
         folder: where the stores are.
         budget: wall-clock seconds in all; what is left over is done next time.
         resume: take up runs that were stopped, and put away those that the budget stops.
@@ -78,6 +84,8 @@ def run_entry(
     """
     from fedcompass.sweeps import Store, run_all
 
+    if executor == "stacked" or (executor is None and device != "cpu"):
+        runs = longest_first(runs)
     began, done = monotonic(), 0
     by_dataset: dict[str, list[PlannedRun]] = {}
     for run in runs:

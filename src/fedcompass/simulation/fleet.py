@@ -158,13 +158,26 @@ class Fleet:
         settings = self.settings
         match settings.speed:
             case "normal":
-                relative = 1.0 + settings.spread * self._pace.normal(client, local_round)
+                relative = self._normal(client, local_round)
             case "exponential":
                 relative = self._pace.exponential(client, local_round)
             case _:  # homogeneous; a trace gives every pace and draws none
                 relative = 1.0
         lowest = settings.floor * settings.mean_seconds_per_step
         return _Pace(max(lowest, settings.mean_seconds_per_step * relative), lowest)
+
+    def _normal(self, client: int, local_round: int) -> float:
+        """A normal pace relative to the mean, drawn again while it is below the floor.
+
+        Lifted to the floor instead, a time that happened to be negative would be the fastest.
+        """
+        spread, floor = self.settings.spread, self.settings.floor
+        relative, draws = 1.0 + spread * self._pace.normal(client, local_round), 1
+        while relative < floor:  # no more than every second one: a floor is at most the mean
+            draws += 1
+            again = Stream(self.seed, f"pace, draw {draws}")
+            relative = 1.0 + spread * again.normal(client, local_round)
+        return relative
 
     def _check(self, client: int) -> None:
         if not 0 <= client < self._clients:

@@ -109,9 +109,10 @@ class FleetSettings(Settings):
     spread: standard deviation of the normal distribution as a fraction of the mean.
     jitter: each local round takes t ~ N(base, (jitter * base)²) seconds per step.
     floor: no drawn pace falls below this fraction of the mean. An exponential draw comes
-        arbitrarily near 0 and a normal one may be negative; a client 1000 times faster than the
-        mean would decide every experiment. A pace you give yourself is held to this fraction of
-        itself, so only jitter can meet the floor.
+        arbitrarily near 0, and a client 1000 times faster than the mean would decide every
+        experiment: it is lifted to the floor. A normal one may be negative: it is drawn again.
+        A pace you give yourself is held to this fraction of itself, so only jitter can meet the
+        floor.
     resample_probability: chance, at the start of each local round after the first, that a client's
         pace is drawn anew (the paper's speed-change study uses 0.1).
     changes: scripted changes of pace; the later of a change and a redraw counts.
