@@ -26,7 +26,6 @@ def our_entries() -> list[Entry]:
         _choices(),
         _longer(),
         _mini_choices(),
-        _mini_causes(),
         Entry(
             name="figure-groups",
             kind="groups",
@@ -97,21 +96,6 @@ def _mini_choices() -> Entry:
         "fedcompass@choice, and that to fedcompass",
         cells=tuple(Cell(block, 5, "exp") for block in MINI),
         rows=_CHOICE_ROWS,
-        numbers="table-1",
-    )
-
-
-def _mini_causes() -> Entry:
-    return Entry(
-        name="causes-mini",
-        kind="table",
-        title="What could keep FedCompass from the target where one or two of ten clients are far "
-        "faster than the others, on the bundled sixth of MNIST (80%)",
-        cells=tuple(Cell(block, 10, "exp") for block in MINI),
-        rows=(
-            *("fedavg", "fedcompass", "fedcompass+m", "fedcompass+n"),
-            *(f"fedcompass@{choice}" for choice in (*_CAUSES, "join", "aim")),
-        ),
         numbers="table-1",
     )
 
