@@ -31,13 +31,15 @@ class ArrivalGroup:
 
     def soonest_return(self, max_steps: Steps, ends: Seconds) -> Seconds:
         """When the fastest member, going on when the group ends with Q_max steps, is back."""
-        if self.quickest_round is None:
-            self.quickest_round = min(
-                _pace(member).seconds_for(max_steps)
-                for members in (self.awaited, self.arrived)
-                for member in members.values()
-            )
-        return ends + self.quickest_round
+        quickest = self.quickest_round
+        if quickest is None:
+            quickest = inf
+            for members in (self.awaited, self.arrived):
+                for member in members.values():
+                    if (seconds := _pace(member).seconds_for(max_steps)) < quickest:
+                        quickest = seconds
+            self.quickest_round = quickest
+        return ends + quickest
 
 
 class OpenGroups:
@@ -96,7 +98,7 @@ class OpenGroups:
         """Put a member into a group: AssignGroup. Returns it, the steps, and whether it is new."""
         pace = _pace(member)
         found = self._join(pace, now)
-        group, steps = found if found is not None else self._create(pace, now)
+        group, steps = found or self._create(pace, now)
         group.awaited[member.client] = member
         if group.quickest_round is not None:
             group.quickest_round = min(group.quickest_round, pace.seconds_for(self._max_steps))
