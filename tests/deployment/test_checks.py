@@ -14,11 +14,12 @@ import pytest
 
 from fedcompass.deployment.certificates import make_authority, make_server_certificate
 from fedcompass.deployment.checks import Finding, check_server, check_site
-from fedcompass.deployment.processes import free_port
+from fedcompass.deployment.processes import Child, Program, free_port
 from fedcompass.deployment.project import ServerProject, SiteFolder, split_address
 from fedcompass.deployment.project_files import init_project
 from fedcompass.deployment.running_server import RunningServer
 from fedcompass.deployment.running_site import RunningSite, is_running
+from fedcompass.deployment.server_process import Outcome
 from fedcompass.errors import ProjectError
 
 APP = """
@@ -234,3 +235,15 @@ def test_a_wrong_setting_ends_the_check_with_its_name(project: Path, site: Path)
     assert "allowed: host:port" in found(check_site(site))["settings"].says
     (project / "deployment.toml").write_text("[server]\nport = 1\n")
     assert found(check_server(project))["settings"].ok is False
+
+
+def test_what_dies_after_a_run_is_over_does_not_begin_it_again(project: Path) -> None:
+    """A finished run cannot be resumed: to try would tell a success as an error."""
+    run = project / "run"
+    run.mkdir()
+    (run / "summary.json").write_text("{}")
+    server = RunningServer(ServerProject(project), run)
+    dead = Child(Program("ServerApp", "no.such.module", project / "log", [], {}))
+    server._superlink = server._server_app = dead
+    assert server.tend() == Outcome(None, again=False)
+    assert server.restarted == 0

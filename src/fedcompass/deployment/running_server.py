@@ -99,18 +99,22 @@ class RunningServer:
         """
         assert self._superlink is not None
         assert self._server_app is not None
+        if self._superlink.running and self._server_app.running:
+            return None
+        if _is_finished(self.run):
+            return Outcome(None, again=False)  # whatever died on the way out
         if not self._superlink.running:
             self._check_certificate()
             self._forgive(self._superlink)
             self._server_app.stop()
             self._start_superlink()
             self._start_app()
-        elif not self._server_app.running:
-            outcome = read_outcome(self.project.state)
-            if not outcome.again:
-                return outcome
-            self._forgive(self._server_app)
-            self._start_app()
+            return None
+        outcome = read_outcome(self.project.state)
+        if not outcome.again:
+            return outcome
+        self._forgive(self._server_app)
+        self._start_app()
         return None
 
     def nodes(self) -> list[Node]:
@@ -186,10 +190,14 @@ class RunningServer:
 
 def _check_run(run: Path, resume: bool) -> None:
     """Say what is wrong with a run folder before anything is started."""
-    if (run / "summary.json").exists():
+    if _is_finished(run):
         raise RunFolderError(f"{run} is finished; see its summary.json, or choose another --run")
     begun = (run / "checkpoint.safetensors").exists()
     if begun and not resume:
         raise RunFolderError(f"{run} holds a run already; add --resume, or choose another --run")
     if resume and not (run / "deployment.toml").exists():
         raise RunFolderError(f"{run} has no run to resume; leave out --resume")
+
+
+def _is_finished(run: Path) -> bool:
+    return (run / "summary.json").exists()
