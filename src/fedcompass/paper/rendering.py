@@ -132,11 +132,10 @@ def wins_grids(comparison: Comparison) -> Iterator[Grid]:
 
 def _wins_grid(comparison: Comparison, dataset: str) -> Grid:
     reference, timed = comparison.entry.reference, comparison.entry.quantity == "time"
-    speeds = list(dict.fromkeys(cell.speed for cell in comparison.cells))
     header, counts = ["of"], {row: [row] for row in comparison.entry.rows if row != reference}
-    for place in [*(speeds if len(speeds) > 1 else []), None]:
-        header += [f"{place or 'all'}: paper", "ours", *(["shorter"] if timed else [])]
-        for wins in comparison.wins(place):
+    for heading, speed in _speeds(comparison).items():
+        header += [f"{heading}: paper", "ours", *(["shorter"] if timed else [])]
+        for wins in comparison.wins(speed):
             counts[wins.row] += [
                 _share(wins.paper, wins.paper_cells),
                 _share(wins.ours, wins.our_cells, "·"),
@@ -158,20 +157,25 @@ def _wins_grid(comparison: Comparison, dataset: str) -> Grid:
 
 def _reached_grid(comparison: Comparison, dataset: str) -> Grid:
     """How many runs reached the target in the time that every row was given."""
-    speeds = list(dict.fromkeys(cell.speed for cell in comparison.cells))
-    rows = []
+    speeds, rows = _speeds(comparison), []
     for row in comparison.entry.rows:
         line = [row]
-        for speed in [*(speeds if len(speeds) > 1 else []), None]:
+        for speed in speeds.values():
             items = [comparison.at(c, row) for c in comparison.cells if speed in (None, c.speed)]
             soon, seeds = sum(i.reached_soon for i in items), sum(i.seeds for i in items)
             line.append(_share(soon, seeds, "·"))
         rows.append(line)
     return Grid(
         f"{dataset}: runs that reached the target by the shortest horizon of their cell",
-        ["method", *(speeds if len(speeds) > 1 else []), "all"],
+        ["method", *speeds],
         rows,
     )
+
+
+def _speeds(comparison: Comparison) -> dict[str, str | None]:
+    """What cells are counted by, under its heading: each speed if there are several, and all."""
+    speeds = dict.fromkeys(cell.speed for cell in comparison.cells)
+    return {**{speed: speed for speed in speeds if len(speeds) > 1}, "all": None}
 
 
 def _share(count: int, of: int, none: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Carrying out the runs of a table or figure, cell by cell, into the stores of a folder."""
+"""Carrying out the runs of a table or figure into the stores of a folder."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
