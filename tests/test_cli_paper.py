@@ -63,7 +63,7 @@ def test_list_names_every_table_and_figure() -> None:
     assert lines[0].split() == ["name", "kind", "cells", "rows", "label", "title"]
     names = [text.split()[0] for text in lines[1:]]
     assert {"table-1", "table-22", "figure-1", "figure-22", "figure-groups"} <= set(names)
-    assert len(names) == len(set(names)) == 53
+    assert len(names) == len(set(names)) == 56
     assert "mnist-class/m=5/exp" in paper("list", "--cells").output
 
 
@@ -71,6 +71,19 @@ def test_show_prints_paper_ours_and_whether_they_agree(folder: Path) -> None:
     output = paper("show", "table-1", "--results", str(folder), "--cells", str(EXP)).output
     assert SHOWN in output
     assert "partial: 0 of 1 cells shown have every row; seeds per row: 2 (paper: 10)" in output
+
+
+def test_show_by_seed_tells_what_each_run_came_to(folder: Path) -> None:
+    arguments = ("--by-seed", "--results", str(folder))
+    output = paper("show", "table-1", *arguments).output
+    assert f"{EXP}: mean rounds to 90%; (88.7): missed, and its best accuracy" in output
+    assert "no results yet; run: fedcompass paper run table-22" in (
+        paper("show", "table-22", *arguments).output
+    )
+    with pytest.raises(
+        SettingsError, match="for entries of kind table; figure-6 is of kind curves"
+    ):
+        paper("show", "figure-6", *arguments)
 
 
 def test_show_needs_neither_torch_nor_a_gpu(folder: Path) -> None:

@@ -7,11 +7,12 @@ import pytest
 from tests.paper.stored_runs import line, write_store
 
 from fedcompass.errors import SettingsError
+from fedcompass.paper.by_groups import by_groups_grids
 from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Comparison, compared, rank_correlation
 from fedcompass.paper.hyperparameters import settings_of
-from fedcompass.paper.rendering import curve_grids, grids, summary_lines, wins_grids
+from fedcompass.paper.rendering import curve_grids, grids, seed_grids, summary_lines, wins_grids
 from fedcompass.paper.report import write_report
 from fedcompass.paper.results import Results, value_at
 
@@ -211,6 +212,57 @@ def test_a_figures_curves_are_told_in_numbers(results: Results) -> None:
     assert grid.rows[0][-1] == "90.00±0.00"
     assert grid.rows[-1][1:] == ["0", "·", "·", "·", "·"]
     assert value_at([(0.0, 0.1), (5.0, 0.5)], 4.9) == 0.1
+
+
+def test_each_run_is_told_in_mean_rounds_or_by_its_best_accuracy(results: Results) -> None:
+    (grid,) = seed_grids(TABLE, results, TABLE.cells)
+    assert grid.header == ["method", "seed 0", "seed 1", "seed 2"]
+    by_row = {row[0]: row[1:] for row in grid.rows}
+    assert by_row["fedcompass"] == ["3.0", "3.3", "3.7"]  # 30 s are a mean round
+    assert by_row["fedasync"] == ["(80.0)", "(80.0)", "6.7"]
+    assert by_row["fedat"] == ["·", "·", "·"]
+    (tops,) = seed_grids(entry_named("table-14"), results, [EXP], seeds=1)
+    assert tops.header == ["method", "seed 0"]
+    assert tops.rows[0] == ["fedavg", "90.00"]
+
+
+def test_a_table_without_printed_numbers_has_no_column_for_them(tmp_path: Path) -> None:
+    wider = entry_named("wider")
+    cell = wider.cells[0]
+    records = [line(cell, "1/Q=0.05", 0, 60, 0.9), line(cell, "fedavg", 0, 240, 0.9)]
+    write_store(tmp_path / "mnist.jsonl", records)
+    comparison = compared(wider, Results.read(tmp_path))
+    (grid,) = grids(comparison)
+    assert grid.header == ["method", "exp"]
+    assert grid.rows[0] == ["fedavg", "4.00 1/1"]
+    wins, _ = wins_grids(comparison)
+    assert wins.header == ["of", "all", "shorter"]
+    assert wins.rows[0] == ["fedavg", "1/1", "1/1"]
+
+
+def test_runs_are_counted_by_the_arrival_groups_of_their_fleet(tmp_path: Path) -> None:
+    entry = entry_named("table-19")
+    exp, homo = Cell("mnist-class", 10, "exp", ablation=True), entry.cells[0]
+    records = [
+        line(exp, "1/Q=0.20", 1, None, 0.8),  # 18 times as slow as the fastest: two groups
+        line(exp, "1/Q=0.05", 1, 60, 0.9),  # one
+        line(exp, "1/Q=1.00", 1, None, 0.8),  # ten
+        line(homo, "1/Q=0.20", 0, 60, 0.9),
+        line(homo, "fedbuff", 0, 60, 0.9),  # has no groups
+    ]
+    write_store(tmp_path / "mnist.jsonl", records)
+    (grid,) = by_groups_grids(entry, Results.read(tmp_path), [exp, homo])
+    assert grid.header == ["groups", "exp", "homo"]
+    assert grid.rows == [
+        ["1", "1/1", "1/1"],
+        ["2", "0/1", ""],
+        ["3", "", ""],
+        ["4 or more", "0/1", ""],
+        ["fastest alone", "0/2", ""],
+        ["with others", "1/1", "1/1"],
+    ]
+    assert not list(by_groups_grids(TABLE, Results.read(tmp_path), TABLE.cells))
+    assert not list(by_groups_grids(entry_named("table-20"), Results.read(tmp_path), [exp]))
 
 
 def test_seeds_beyond_a_limit_are_left_out(results: Results) -> None:

@@ -27,6 +27,10 @@ ResultsOption = Annotated[
     Path | None, typer.Option("--results", help="Folder with the results; results/ here.")
 ]
 _Shown = Annotated[int | None, typer.Option("--seeds", help="Only the first N seeds.", min=1)]
+_LEGEND = (
+    "2/3: two of three seeds reached it; -: fewer than half did, of these or of those that times "
+    "are relative to; ·: not run yet"
+)
 
 
 def show(
@@ -34,6 +38,9 @@ def show(
     seeds: _Shown = None,
     cells: CellsOption = None,
     results: ResultsOption = None,
+    by_seed: Annotated[
+        bool, typer.Option("--by-seed", help="What each run of a table came to, instead.")
+    ] = False,
 ) -> None:
     """Print paper | ours | agree? for a table, or the numbers behind a figure."""
     from fedcompass.paper.catalogue import entry_named
@@ -42,8 +49,15 @@ def show(
     entry, folder = entry_named(name), results_folder(results)
     seeds = None if seeds is None else entry.first_seed + seeds
     some = _chosen_cells(entry, cells)
+    if by_seed and entry.kind != "table":
+        raise SettingsError(
+            f"--by-seed is for entries of kind table; {entry.name} is of kind {entry.kind}; "
+            "leave it out"
+        )
     print(f"{entry.name}: {entry.title}")
     match entry.kind:
+        case "table" if by_seed:
+            _show_seeds(entry, Results.read(folder), some, seeds)
         case "table":
             _show_table(entry, Results.read(folder), some, seeds)
         case "curves":
@@ -66,6 +80,7 @@ def show(
 
 
 def _show_table(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None) -> None:
+    from fedcompass.paper.by_groups import by_groups_grids
     from fedcompass.paper.comparing import compared
     from fedcompass.paper.rendering import grids, summary_lines, wins_grids
 
@@ -73,13 +88,25 @@ def _show_table(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: 
     lines = list(summary_lines(comparison))
     print(lines[0])
     if entry.quantity == "time":
-        print("2/3: two of three seeds reached it; -: fewer than half did; ·: not run yet")
+        print(_LEGEND)
     for grid in grids(comparison):
         _print_grid(grid)
     for grid in wins_grids(comparison):
         _print_grid(grid)
+    for grid in by_groups_grids(entry, results, cells, seeds):
+        _print_grid(grid)
     for line in lines[1:]:
         print(f"\n{line}")
+
+
+def _show_seeds(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None) -> None:
+    from fedcompass.paper.rendering import seed_grids
+
+    shown = list(seed_grids(entry, results, cells, seeds))
+    for grid in shown:
+        _print_grid(grid)
+    if not shown:
+        print(f"no results yet; run: fedcompass paper run {entry.name}")
 
 
 def _show_curves(

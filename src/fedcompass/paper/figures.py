@@ -31,13 +31,16 @@ _COLOURS = {
 }
 _GROUPS = ("#c8c8c8", "#7da7d9", "#f2a65a", "#8cc084", "#c792c7", "#e3c567", "#d98880")
 _POINTS = 120  # of a drawn curve
-_CURVES_NOTE = "mean ± one standard deviation over seeds, up to the accuracy horizon"
+_CURVES_NOTE = (
+    "mean ± one standard deviation over seeds, up to the accuracy horizon; a single run to its end"
+)
 
 
 def draw_curves(entry: Entry, results: Results, path: Path, seeds: int | None = None) -> None:
     """Mean accuracy over time, one line per row with a band of one standard deviation over seeds.
 
-    Up to the accuracy horizon: later some runs have ended, and a mean would be of the others.
+    Up to the accuracy horizon: later some runs have ended, and a mean would be of the others. A
+    single run is drawn to its end.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -79,7 +82,7 @@ def draw_curves(entry: Entry, results: Results, path: Path, seeds: int | None = 
 def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> None:
     axes.set_visible(True)
     for row, runs in rows.items():
-        ends = min(run.run_at_least for run in runs)
+        ends = _drawn_until(runs)
         times = [ends * k / _POINTS for k in range(_POINTS + 1)]
         values = [[value_at(run.curve, time) for run in runs] for time in times]
         middle = [100 * mean(some) for some in values]
@@ -91,14 +94,18 @@ def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> No
     counts = sorted({len(runs) for runs in rows.values()})
     seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     axes.axhline(100 * cell.settings.target, color="0.6", linewidth=0.8, linestyle=":")
-    ends_of_all = [run.run_at_least for runs in rows.values() for run in runs]
-    longest, shortest = max(ends_of_all), min(ends_of_all)
-    axes.set_xlim(0, min(longest, 2.5 * shortest))
+    ends_of_all = [_drawn_until(runs) for runs in rows.values()]
+    axes.set_xlim(0, min(max(ends_of_all), 2.5 * min(ends_of_all)))
     axes.set_title(f"{cell} ({seeds} seed{'' if seeds == '1' else 's'})", fontsize=9)
     axes.set_xlabel("virtual seconds", fontsize=8)
     axes.set_ylabel(f"{cell.settings.metric.replace('_', ' ')} (%)", fontsize=8)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _drawn_until(runs: list[StoredRun]) -> float:
+    (first, *others) = runs
+    return min(run.run_at_least for run in runs) if others else first.curve[-1][0]
 
 
 def draw_timeline(name: str, path: Path, title: str = "") -> None:

@@ -16,7 +16,7 @@ from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 from fedcompass.simulation.timetable import timetable
-from fedcompass.theory import group_bound
+from fedcompass.theory import equilibrium_groups, group_bound
 
 __all__ = [
     "GROUPS_FILE",
@@ -32,8 +32,19 @@ __all__ = [
 GROUPS_FILE = "groups.jsonl"
 """The study's file in the folder of results."""
 
-HEADINGS = ["noise", "clients", "fleets", "bound", "groups", "above", "ever above", "mostly above"]
-"""Of `summary_rows`: means over fleets of the bound, the groups and the share of time above it."""
+HEADINGS = [
+    "noise",
+    "clients",
+    "fleets",
+    "bound",
+    "groups",
+    "above",
+    "ever above",
+    "mostly above",
+    "fastest alone",
+]
+"""Of `summary_rows`: means over fleets of the bound, the groups and the share of time above it,
+and shares of fleets; the last by the appendix's equilibrium."""
 
 ROUNDS = 60
 """A fleet is followed for so many rounds of Q_max steps at the mean pace."""
@@ -148,7 +159,7 @@ def summary_rows(fleets: Iterable[FleetGroups]) -> list[list[str]]:
 
 def _numbers(fleets: list[FleetGroups]) -> list[str]:
     if not fleets:
-        return ["0", *[""] * 5]
+        return ["0", *[""] * 6]
     ever = sum(fleet.share_above > 0 for fleet in fleets) / len(fleets)
     mostly = sum(fleet.share_above > 0.5 for fleet in fleets) / len(fleets)
     return [
@@ -158,7 +169,13 @@ def _numbers(fleets: list[FleetGroups]) -> list[str]:
         f"{mean(fleet.share_above for fleet in fleets):.1%}",
         f"{ever:.1%}",
         f"{mostly:.1%}",
+        f"{mean(map(_fastest_is_alone, fleets)):.1%}",
     ]
+
+
+def _fastest_is_alone(groups: FleetGroups) -> bool:
+    paces = Fleet(FleetSettings(clients=groups.clients, speed="exponential"), groups.seed).paces
+    return len(equilibrium_groups(paces, _MIN_STEPS, _MAX_STEPS)[0]) == 1
 
 
 def write_study(fleets: Iterable[FleetGroups], path: Path) -> None:

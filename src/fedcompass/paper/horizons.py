@@ -68,7 +68,7 @@ ABLATIONS = {"mnist": Rounds(Horizons(6, 15), Horizons(2, 8))}
 ROUNDS = {
     "mnist": Rounds(Horizons(10, 25), Horizons(4, 15)),
     "mnist-mini": Rounds(Horizons(10, 20), Horizons(4, 10)),
-    "cifar10": Rounds(Horizons(4, 8), Horizons(2, 5)),
+    "cifar10": Rounds(Horizons(4, 12), Horizons(2, 5)),
     "fed-ixi": Rounds(Horizons(20, 20), Horizons(10, 10)),
     "fed-isic2019": Rounds(Horizons(30, 30), Horizons(15, 15)),
 }

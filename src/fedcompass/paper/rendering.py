@@ -12,7 +12,15 @@ from fedcompass.paper.hyperparameters import row_horizons
 from fedcompass.paper.numbers import Printed, Quantity
 from fedcompass.paper.results import Results, StoredRun, value_at
 
-__all__ = ["Grid", "curve_grids", "grids", "groups_grid", "summary_lines", "wins_grids"]
+__all__ = [
+    "Grid",
+    "curve_grids",
+    "grids",
+    "groups_grid",
+    "seed_grids",
+    "summary_lines",
+    "wins_grids",
+]
 
 _MOST_NAMED = 60
 _PARTS = (0.1, 0.25, 0.5, 1.0)  # of the accuracy horizon
@@ -55,19 +63,17 @@ def _grid(comparison: Comparison, cells: Sequence[Cell]) -> Grid:
     changing = ", 10% of speeds change in each round" if first.changing else ""
     header = ["method"]
     for cell in cells:
-        header += [f"{cell.speed}: paper", "ours", "agree?"]
+        header += [f"{cell.speed}: paper", "ours", "agree?"] if entry.numbers else [cell.speed]
     rows = []
     for row in entry.rows:
         line = [row]
         for cell in cells:
             item = comparison.at(cell, row)
-            line += [
-                _printed(item.printed),
-                _ours(item, entry.quantity),
-                item.agree,
-            ]
+            ours = _ours(item, entry.quantity)
+            line += [_printed(item.printed), ours, item.agree] if entry.numbers else [ours]
         rows.append(line)
-    rows.append(_correlations(comparison, cells))
+    if entry.numbers:
+        rows.append(_correlations(comparison, cells))
     return Grid(f"{first.block}, m={first.clients}{changing}: {what}", header, rows)
 
 
@@ -131,26 +137,31 @@ def wins_grids(comparison: Comparison) -> Iterator[Grid]:
 
 
 def _wins_grid(comparison: Comparison, dataset: str) -> Grid:
-    reference, timed = comparison.entry.reference, comparison.entry.quantity == "time"
-    header, counts = ["of"], {row: [row] for row in comparison.entry.rows if row != reference}
+    entry = comparison.entry
+    reference, timed, printed = entry.reference, entry.quantity == "time", bool(entry.numbers)
+    header, counts = ["of"], {row: [row] for row in entry.rows if row != reference}
     for heading, speed in _speeds(comparison).items():
-        header += [f"{heading}: paper", "ours", *(["shorter"] if timed else [])]
+        header += [f"{heading}: paper", "ours"] if printed else [heading]
+        header += ["shorter"] if timed else []
         for wins in comparison.wins(speed):
             counts[wins.row] += [
-                _share(wins.paper, wins.paper_cells),
+                *([_share(wins.paper, wins.paper_cells)] if printed else []),
                 _share(wins.ours, wins.our_cells, "·"),
                 *([_share(wins.common, wins.common_cells, "·")] if timed else []),
             ]
-    for wins in comparison.wins():
-        counts[wins.row].append(_share(wins.agreeing, wins.our_cells) if wins.paper_cells else "")
+    if printed:
+        header.append("same order")
+        for wins in comparison.wins():
+            agreeing = _share(wins.agreeing, wins.our_cells)
+            counts[wins.row].append(agreeing if wins.paper_cells else "")
     missed = (
         ", of those where one of the two reached the target; a seed that missed counts at the "
-        "longest horizon of its cell (ours, same order); shorter: what both had reached by the "
-        "shorter of their horizons"
+        f"longest horizon of its cell{' (ours, same order)' if printed else ''}; shorter: what "
+        "both had reached by the shorter of their horizons"
     )
     return Grid(
         f"{dataset}: cells in which {reference} is ahead{missed if timed else ''}",
-        [*header, "same order"],
+        header,
         list(counts.values()),
     )
 
@@ -225,6 +236,43 @@ def _on_the_way(runs: Sequence[StoredRun], part: float) -> str:
     values = [100 * value_at(run.curve, part * run.run_at_least) for run in runs]
     deviation = f"±{stdev(values):.2f}" if len(values) > 1 else ""
     return f"{mean(values):.2f}{deviation}"
+
+
+def seed_grids(
+    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
+) -> Iterator[Grid]:
+    """For each cell that has runs what each of them came to: a row of seeds for each row."""
+    for cell in cells:
+        found = {
+            row: {run.seed: run.to(entry.target) for run in results.runs(cell, row, seeds)}
+            for row in entry.rows
+        }
+        numbers = sorted({seed for runs in found.values() for seed in runs})
+        if not numbers:
+            continue
+        rows = [
+            [row, *(_of_a_seed(entry, cell, row, runs.get(seed)) for seed in numbers)]
+            for row, runs in found.items()
+        ]
+        metric = cell.settings.metric.replace("_", " ")
+        what = (
+            f"mean rounds to {_percent(entry.target or cell.settings.target)}; (88.7): missed, "
+            f"and its best {metric} in percent"
+            if entry.quantity == "time"
+            else f"top {metric} in percent"
+        )
+        yield Grid(f"{cell}: {what}", ["method", *(f"seed {seed}" for seed in numbers)], rows)
+
+
+def _of_a_seed(entry: Entry, cell: Cell, row: str, run: StoredRun | None) -> str:
+    if run is None:
+        return "·"
+    if entry.quantity == "accuracy":
+        return "-" if run.top is None else f"{100 * run.top:.2f}"
+    if run.time is None:
+        best = max((value for _, value in run.curve), default=None)
+        return "-" if best is None else f"({100 * best:.1f})"
+    return f"{run.time * row_horizons(cell, row).target / run.horizon:.1f}"
 
 
 def groups_grid(fleets: Sequence[FleetGroups]) -> Grid:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedcompass.errors import SettingsError
+from fedcompass.paper.by_groups import by_groups_grids
 from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.comparing import compared
 from fedcompass.paper.entry import Entry
@@ -58,7 +59,8 @@ def rendered(entry: Entry, results: Results, folder: Path) -> Iterator[str]:
     first, *others = summary_lines(comparison)
     yield f"{entry.name}: {first}.\n"
     if comparison.seed_counts[1]:
-        for grid in (*grids(comparison), *wins_grids(comparison)):
+        by_groups = by_groups_grids(entry, results, entry.cells)
+        for grid in (*grids(comparison), *wins_grids(comparison), *by_groups):
             yield from _markdown(grid)
     for line in others:
         yield f"{line[0].upper()}{line[1:]}.\n"
