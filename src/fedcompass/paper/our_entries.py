@@ -13,6 +13,7 @@ _CAUSES = ("authors", "decay", "equal", "floor")
 _RATIOS = tuple(f"1/Q={ratio:.2f}" for ratio in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0))
 _CHOICE_ROWS = (
     *_MAIN,
+    "fedcompass@long",
     *(f"fedcompass@{habit}" for habit in ("authors", "join", "aim", "smooth", "decay")),
     *(f"{name}@own" for name in ("fedasync", "fedbuff")),
     *(f"{name}@{choice}" for choice in ("equal", "floor", "nofloor") for name in _MAIN),
@@ -144,6 +145,7 @@ def _mini_ten() -> Entry:
             "fedavg",
             "fedasync",
             "fedcompass",
+            "fedcompass@long",
             "1/Q=0.05",
             "fedcompass@authors",
             "fedasync@floor",
