@@ -138,3 +138,13 @@ def test_facts_that_are_half_written_come_later(tmp_path: Path) -> None:
     assert kinds(list(following.news())) == ["reset"]
     (tmp_path / "experiment.toml").write_text("seed = 4\n")
     assert kinds(list(following.news())) == ["facts"]
+
+
+def test_a_run_is_not_over_before_its_summary_could_be_read(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    following = Following([run])
+    list(following.news())
+    (tmp_path / "summary.json").write_text("")
+    assert kinds(list(following.news())) == []
+    (tmp_path / "summary.json").write_text("{}")
+    assert kinds(list(following.news())) == ["facts", "done"]

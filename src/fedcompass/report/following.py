@@ -73,7 +73,7 @@ class Following:
             yield from self._facts(number, run)
         for index in range(len(self._places)):
             yield from self._lines(index)
-        if finished:
+        if finished and None not in self._stamps:
             yield self._message("done", {})
 
     def _facts(self, number: int, run: RunFiles) -> Iterator[Message]:
@@ -83,7 +83,8 @@ class Following:
         try:
             facts = run.facts()
         except RunFolderError:
-            return  # half written by someone else: next time
+            self._stamps[number] = None  # half written by someone else: next time
+            return
         self._stamps[number] = stamps
         yield self._message("facts", {"run": number, "facts": facts})
 
