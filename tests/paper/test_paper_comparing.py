@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.paper.stored_runs import line, write_store
 
 from fedcompass.errors import SettingsError
+from fedcompass.paper import figures
 from fedcompass.paper.by_groups import by_groups_grids
 from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
@@ -212,6 +214,24 @@ def test_a_figures_curves_are_told_in_numbers(results: Results) -> None:
     assert grid.rows[0][-1] == "90.00±0.00"
     assert grid.rows[-1][1:] == ["0", "·", "·", "·", "·"]
     assert value_at([(0.0, 0.1), (5.0, 0.5)], 4.9) == 0.1
+
+
+def test_only_a_single_run_is_drawn_beyond_the_accuracy_horizon(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures, "_save", lambda figure, _: drawn.append(figure))
+    for seeds in (1, None):
+        figures.draw_curves(entry_named("figure-6"), results, tmp_path / "a.png", seeds)
+    ends = [
+        {line.get_label(): line.get_xdata()[-1] for line in axes.lines}
+        for figure in drawn
+        for axes in figure.axes
+        if axes.get_visible()
+    ]
+    least, horizon = (settings_of(EXP, "fedasync", 0)[k] for k in ("run_at_least", "horizon"))
+    assert [end["fedasync"] for end in ends] == [horizon, least]  # alone it missed, so to the end
 
 
 def test_each_run_is_told_in_mean_rounds_or_by_its_best_accuracy(results: Results) -> None:

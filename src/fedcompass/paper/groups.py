@@ -143,7 +143,7 @@ def _groups_at(spans: Sequence[tuple[float, float, int]], moment: float) -> int:
 
 
 def summary_rows(fleets: Iterable[FleetGroups]) -> list[list[str]]:
-    """A line per noise and number of clients, and one for all, as text."""
+    """A line per noise and number of clients of a study, and one for all, as text."""
     found = list(fleets)
     rows = []
     for jitter in sorted({fleet.jitter for fleet in found}):
@@ -174,6 +174,7 @@ def _numbers(fleets: list[FleetGroups]) -> list[str]:
 
 
 def _fastest_is_alone(groups: FleetGroups) -> bool:
+    """At the appendix's equilibrium, in a fleet of the study."""
     paces = Fleet(FleetSettings(clients=groups.clients, speed="exponential"), groups.seed).paces
     return len(equilibrium_groups(paces, _MIN_STEPS, _MAX_STEPS)[0]) == 1
 
