@@ -257,7 +257,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"sed": 1}, "experiment has no setting 'sed' (did you mean 'seed'?)"),
     ({"seed": -1}, "seed is -1; allowed: a whole number at least 0"),
     ({"seed": 1.5}, "seed is 1.5"),
-    ({"profile": "mine"}, "profile is 'mine'; allowed: one of 'paper', 'authors', 'own'"),
+    ({"profile": "mine"}, "profile is 'mine'; allowed: one of 'paper', 'as-run', 'authors', 'own'"),
     ({"horizon": 0}, "horizon is 0; allowed: a number above 0"),
     ({"horizon": float("inf")}, "horizon is inf"),
     ({"max_updates": 0}, "max_updates is 0"),

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from fedcompass import strategies
+from fedcompass import as_run, strategies
 from fedcompass.data.partition_settings import PartitionSettings
 from fedcompass.data.sources import MEDICAL
 from fedcompass.errors import SettingsError
@@ -73,9 +73,10 @@ class Experiment(Settings):
     """One run of one strategy with one seed."""
 
     seed: int = Field(default=0, ge=0)
-    profile: Literal["paper", "authors", "own"] = "paper"
-    """Fill in the strategy's settings from the FedCompass paper (`authors`: and Compass's further
-    habits from its authors' code), or from each strategy's own paper."""
+    profile: Literal["paper", "as-run", "authors", "own"] = "paper"
+    """Where settings that are not given come from: the FedCompass paper; the paper as its authors'
+    public code ran it (docs/as-run.md); the paper with a later release's habits of Compass
+    (`authors`); or each strategy's own paper."""
 
     data: DataSettings = DataSettings()
     model: str = ""
@@ -106,6 +107,10 @@ class Experiment(Settings):
     stop_at_target: bool = False
     """End the run at the first evaluation that reaches the target."""
 
+    stop_late_by: int = Field(default=0, ge=0)
+    """A run that stops at its target stops so many evaluations later: with 4 its training need not
+    wait for each measurement, which is faster where many runs share a GPU."""
+
     run_at_least: float = Field(default=0.0, ge=0)
     """A run that stops at its target goes on at least so long, in virtual seconds."""
 
@@ -126,10 +131,9 @@ class Experiment(Settings):
         name, clients = _dataset(values.get("data")), _clients(values)
         filled = merged(paper_settings(name, clients), values)
         strategy = _filled_strategy(filled, name, clients)
-        if values.get("profile") == "authors" and "join_up_to" in known_keys(strategy["name"]):
-            habits = authors_settings(strategy["max_steps"])
-            filled = merged(habits, filled)
-            strategy = {"name": strategy["name"], **merged(habits["strategy"], strategy)}
+        extra = _habits(values.get("profile"), filled, name, clients, strategy)
+        filled = merged(extra, filled)
+        strategy = merged({"name": strategy["name"]}, extra.get("strategy", {}), strategy)
         return {**filled, "strategy": strategy}
 
     @model_validator(mode="after")
@@ -256,13 +260,34 @@ def _filled_strategy(values: dict[str, Any], dataset: str, clients: int) -> dict
     if not isinstance(name, str):
         raise ValueError(f"strategy.name is {name!r}; allowed: {', '.join(strategies.names())}")
     filled = {"name": name}
-    if values.get("profile", "paper") in ("paper", "authors"):
+    if values.get("profile", "paper") in ("paper", "authors", "as-run"):
         known = known_keys(name)
         settings = strategy_settings(dataset, clients, name)
         filled |= {k: v for k, v in settings.items() if k in known}
     if "min_clients" in given:
         raise ValueError("strategy.min_clients is not for a simulation: all clients join at once")
     return _without_none(merged(filled, given))
+
+
+def _habits(
+    profile: Any, filled: Mapping[str, Any], dataset: str, clients: int, strategy: dict[str, Any]
+) -> dict[str, Any]:
+    """What a profile adds to the paper's settings."""
+    if profile == "authors" and "join_up_to" in known_keys(strategy["name"]):
+        return authors_settings(strategy["max_steps"])
+    if profile != "as-run":
+        return {}
+    fleet = filled["fleet"]
+    default = FleetSettings()
+    setup = as_run.Setup(
+        dataset=dataset,
+        strategy=strategy["name"],
+        clients=clients,
+        speed=fleet.get("speed", default.speed),
+        mean_seconds_per_step=fleet.get("mean_seconds_per_step", default.mean_seconds_per_step),
+        max_steps=strategy.get("max_steps") or strategy["steps"],
+    )
+    return as_run.habits(setup)
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from fedcompass.errors import SettingsError
         (StalenessSettings(kind="hinge", a=0.5, b=4), 4, 0.9),
         (StalenessSettings(kind="hinge", a=0.5, b=4), 6, 0.45),  # 0.9 / (0.5 * 2 + 1)
         (StalenessSettings(kind="constant", alpha=0.3), 99, 0.3),
+        (StalenessSettings(kind="growing"), 0, 0.9),
+        (StalenessSettings(kind="growing"), 3, 1.8),  # 0.9 * sqrt(4): the authors' code, no paper
     ],
 )
-def test_the_three_functions_give_the_papers_values(
+def test_the_functions_give_the_papers_values_and_one_its_authors_codes(
     settings: StalenessSettings, staleness: int, factor: float
 ) -> None:
     assert staleness_factor(settings, staleness) == pytest.approx(factor)

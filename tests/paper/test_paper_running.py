@@ -40,9 +40,9 @@ def test_what_is_planned_is_run_stored_and_not_run_again(tmp_path: Path) -> None
     assert plan(tmp_path) == []
     assert [run.row for run in plan(tmp_path, seeds=2)] == ["fedavg", "fedcompass"]
     results = Results.read(tmp_path)
-    (stored,) = results.runs(MINI, "fedcompass")
+    (stored,) = results.runs(MINI, "fedcompass", to_target=True)
     assert 0 < stored.local_steps <= 5 * 40
-    assert stored.top is not None
+    assert results.runs(MINI, "fedcompass") == []  # it may have ended too early for an accuracy
     shown = compared(entry_named("table-1-mini"), results)
     assert shown.at(MINI, "fedavg").seeds == 1
 
@@ -55,9 +55,7 @@ def test_without_budget_left_nothing_is_run(tmp_path: Path) -> None:
 def test_what_a_run_will_cost_is_told_from_its_fleet(tmp_path: Path) -> None:
     runs = plan(tmp_path)
     for run in runs:
-        assert expected_steps(run) == pytest.approx(
-            (100.0 if run.row != "fedavg" else 200.0, 200.0)
-        )
+        assert expected_steps(run) == pytest.approx((0.0, 200.0))  # it may end at its target
 
 
 def test_a_runs_tasks_in_a_row_are_those_of_its_fastest_client_or_of_rounds() -> None:

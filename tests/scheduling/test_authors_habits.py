@@ -109,3 +109,11 @@ def test_clients_are_assigned_as_by_plain_loops_with_both_habits(
             ours.close(closed)
         group, given_steps, _ = ours.assign(client(str(number), pace), now)
         assert (group.id, given_steps) == plain.assign(pace, now)
+
+
+def test_the_warm_up_can_have_the_most_steps_instead_of_the_fewest() -> None:
+    for warm_up, steps in (("min", 20), ("max", 100)):
+        settings = CompassSettings(min_steps=20, max_steps=100, min_clients=1, warm_up=warm_up)  # type: ignore[arg-type]
+        first = next(timetable(Scheduler(Compass(settings)), {"a": 1}, lambda *_: 1.0, 1.0))
+        assert isinstance(first, Dispatch)
+        assert first.steps == steps

@@ -25,6 +25,7 @@ def test_the_defaults() -> None:
         "latest": 1.2,
         "join_up_to": 1.0,
         "aim": "expected",
+        "warm_up": "min",
         "min_clients": 1,
         "weights": "samples",
         "quarantine_after": 3,
@@ -92,7 +93,8 @@ def test_a_value_out_of_range_is_refused_with_its_field_and_what_is_allowed(
             CompassSettings,
             "max_step",
             "compass has no setting 'max_step' (did you mean 'max_steps'?); it has: min_clients, "
-            "weights, quarantine_after, pace, min_steps, max_steps, latest, join_up_to, aim",
+            "weights, quarantine_after, pace, min_steps, max_steps, latest, join_up_to, aim, "
+            "warm_up",
         ),
         (
             BufferedSettings,

@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Generator
 from itertools import count
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,6 +258,29 @@ def test_a_run_that_comes_late_to_its_target_ends_there() -> None:
     assert later.curve == at_once.curve
     assert later.summary == at_once.summary
     assert later.summary["virtual_seconds"] < reached + 1.0
+
+
+def test_a_run_may_stop_some_evaluations_late_so_that_training_need_not_wait_for_each() -> None:
+    at_once, late = stopping(0.0), stopping(0.0, stop_late_by=3)
+    reached = at_once.summary["time_to_target"]
+    assert late.summary["time_to_target"] == reached
+    until = [row for row in at_once.curve if row["time"] <= reached]
+    assert late.curve[: len(until)] == until
+    ticks = [row["time"] for row in late.curve[len(until) :]]
+    assert ticks[:3] == [reached + 0.5, reached + 1.0, reached + 1.5]
+    assert late.summary["virtual_seconds"] < reached + 2.0
+
+
+def test_when_a_late_run_stops_does_not_depend_on_which_results_are_in(tmp_path: Path) -> None:
+    """A checkpoint takes in every result, so a run saved after each event has them all."""
+    settings = merged(LONG, {"stop_at_target": True, "stop_late_by": 3})
+    saved = simulate(
+        experiment("fedasync", **settings),
+        problem=problem(),
+        folder=tmp_path / "run",
+        checkpoint_every=0.0,
+    )
+    assert saved.curve == stopping(0.0, stop_late_by=3).curve
 
 
 def test_a_run_that_never_comes_to_its_target_goes_on_to_the_horizon() -> None:

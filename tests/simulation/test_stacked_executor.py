@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import EvalJob, SerialExecutor, TrainJob
+from fedcompass.simulation.executors import workshop as workshop_module
 from fedcompass.simulation.executors.stacked import StackedExecutor, Workshop, drive_stacked
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import Run, simulate
@@ -232,6 +234,38 @@ def test_an_error_ends_its_own_simulation_only() -> None:
     assert ended[0] is None
     assert isinstance(ended[1], TaskFailed)
     assert "failed in local round 0" in str(ended[1])
+
+
+def test_of_many_tasks_the_awaited_and_then_the_next_of_each_run_are_trained_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workshop_module, "_TASKS_AT_ONCE", 3)
+    problem, workshop = problem_of(), Workshop()
+    start = start_of(problem)
+    jobs: dict[str, TrainJob] = {}
+    for run, due in (("a", (1.0, 2.0, 3.0)), ("b", (8.0, 7.0))):
+        context = workshop.context(problem, SETTINGS, seed=ord(run))
+        for number, needed_at in enumerate(due):
+            job = replace(train_job(start, len(jobs)), needed_at=needed_at)
+            workshop.submit(job, context)
+            jobs[f"{run}{number}"] = job
+    workshop.work([jobs["a2"]])
+    assert [name for name, job in jobs.items() if workshop.is_done(job)] == ["a0", "a2", "b1"]
+    workshop.work()
+    assert all(workshop.is_done(job) for job in jobs.values())
+
+
+def test_tasks_whose_learning_rates_fall_share_a_stack_with_the_others() -> None:
+    falling = SETTINGS.model_copy(update={"rate_decay": 0.5, "rate_decay_steps": 1})
+    problem, workshop = problem_of(), Workshop()
+    contexts = [workshop.context(problem, settings, seed=0) for settings in (SETTINGS, falling)]
+    assert contexts[0].trainer is contexts[1].trainer
+    start = start_of(problem)
+    jobs = [train_job(start, key) for key in range(2)]
+    for job, context in zip(jobs, contexts, strict=True):
+        workshop.submit(job, context)
+    norms = [float(workshop.result(job).update.trainable.norm()) for job in jobs]  # type: ignore[union-attr]
+    assert 0 < norms[1] < 0.5 * norms[0]
 
 
 def test_discarded_and_closed_jobs_are_not_trained() -> None:

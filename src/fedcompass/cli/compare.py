@@ -25,6 +25,7 @@ __all__ = ["compare"]
 _REFERENCE = "fedcompass"
 _PROFILES = {
     "paper": "the\nFedCompass paper's where none are given (mnist-mini: a fifth of its steps)",
+    "as-run": "the\nFedCompass paper's as its authors' code ran it where none are given",
     "authors": "the\nFedCompass paper's with its authors' further habits where none are given",
     "own": "each strategy's own\npaper's",
 }

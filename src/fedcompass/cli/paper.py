@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcompass.cli.duration import parse_duration
-from fedcompass.cli.paper_views import CellsOption, NameArgument, ResultsOption, plot, show
+from fedcompass.cli.paper_views import (
+    CellsOption,
+    NameArgument,
+    ProfileOption,
+    ResultsOption,
+    plot,
+    show,
+)
 from fedcompass.cli.plain_table import plain_table
 from fedcompass.errors import SettingsError
 
@@ -53,6 +60,7 @@ def _run(
     rows: Annotated[
         str | None, typer.Option(help="Some rows: fedavg,fedcompass; all unless given.")
     ] = None,
+    profile: ProfileOption = "as-written",
     budget: Annotated[str | None, typer.Option(help="Stop after 90s, 9m, 2h; go on later.")] = None,
     resume: Annotated[
         bool, typer.Option(help="Take up stopped runs; finished ones are never run again.")
@@ -76,7 +84,7 @@ def _run(
     from fedcompass.paper.results import Results, results_folder
     from fedcompass.paper.running import missing, run_entry
 
-    entry, folder = entry_named(name).only(rows), results_folder(results)
+    entry, folder = entry_named(name).only(rows).under(profile), results_folder(results)
     if entry.kind == "groups":
         _run_groups(folder)
         return

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedcompass.paper.rendering import Grid
     from fedcompass.paper.results import Results
 
-__all__ = ["CellsOption", "NameArgument", "ResultsOption", "plot", "show"]
+__all__ = ["CellsOption", "NameArgument", "ProfileOption", "ResultsOption", "plot", "show"]
 
 NameArgument = Annotated[
     str, typer.Argument(help="Such as table-1; `fedcompass paper list` has them.")
@@ -26,10 +26,19 @@ CellsOption = Annotated[
 ResultsOption = Annotated[
     Path | None, typer.Option("--results", help="Folder with the results; results/ here.")
 ]
+ProfileOption = Annotated[
+    str,
+    typer.Option(help="as-written, or as-run: as the authors' public code of that time did it."),
+]
 _Shown = Annotated[int | None, typer.Option("--seeds", help="Only the first N seeds.", min=1)]
 _LEGEND = (
     "2/3: two of three seeds reached it; -: fewer than half did, of these or of those that times "
     "are relative to; ·: not run yet"
+)
+
+_AS_RUN_LEGEND = (
+    "as written: the paper's formulas; as run: its authors' public code of that time, see "
+    "docs/as-run.md; =, ≠: the order relative to fedcompass is, or is not, the paper's; ~: a tie"
 )
 
 
@@ -41,12 +50,13 @@ def show(
     by_seed: Annotated[
         bool, typer.Option("--by-seed", help="What each run of a table came to, instead.")
     ] = False,
+    profile: ProfileOption = "as-written",
 ) -> None:
-    """Print paper | ours | agree? for a table, or the numbers behind a figure."""
+    """Print paper | as written | as run for a table, or the numbers behind a figure."""
     from fedcompass.paper.catalogue import entry_named
     from fedcompass.paper.results import Results, results_folder
 
-    entry, folder = entry_named(name), results_folder(results)
+    entry, folder = entry_named(name).under(profile), results_folder(results)
     seeds = None if seeds is None else entry.first_seed + seeds
     some = _chosen_cells(entry, cells)
     if by_seed and entry.kind != "table":
@@ -81,15 +91,22 @@ def show(
 
 def _show_table(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None) -> None:
     from fedcompass.paper.by_groups import by_groups_grids
-    from fedcompass.paper.comparing import compared
-    from fedcompass.paper.rendering import grids, summary_lines, wins_grids
+    from fedcompass.paper.comparing import as_run_beside, compared
+    from fedcompass.paper.rendering import agreement_grids, grids, summary_lines, wins_grids
 
     comparison = compared(entry, results, cells, seeds)
+    as_run = as_run_beside(entry, results, cells, seeds)
     lines = list(summary_lines(comparison))
     print(lines[0])
+    if as_run is not None:
+        print(f"as run, {next(summary_lines(as_run))}")
     if entry.quantity == "time":
         print(_LEGEND)
-    for grid in grids(comparison):
+    if as_run is not None:
+        print(_AS_RUN_LEGEND)
+    for grid in grids(comparison, as_run):
+        _print_grid(grid)
+    for grid in () if as_run is None else agreement_grids(comparison, as_run):
         _print_grid(grid)
     for grid in wins_grids(comparison):
         _print_grid(grid)

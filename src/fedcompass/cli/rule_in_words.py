@@ -113,6 +113,8 @@ def _staleness(settings: "StalenessSettings") -> str:
     match settings.kind:
         case "polynomial":
             return f"{factor}(u + 1)^-{a:g}"
+        case "growing":
+            return f"{factor}(u + 1)^{a:g}: a stale update weighs more"
         case "hinge":
             return f"{alpha:g} up to u = {b:g}, then {alpha:g} / ({a:g} (u - {b:g}) + 1)"
         case "constant":

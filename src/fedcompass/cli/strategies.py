@@ -107,6 +107,12 @@ def _rows(chosen: "Strategy") -> "list[SettingRow]":
     return sorted(rows, key=lambda row: row.table in shared)
 
 
+_AS_RUN = (
+    ' profile="as-run" is what the public code of the paper\'s authors did when the paper was '
+    "written, where a stale update weighs more (docs/as-run.md)."
+)
+
+
 def _profile(name: str) -> str:
     """What an experiment fills in unless told otherwise."""
     from fedcompass.paper_settings import strategy_settings
@@ -117,7 +123,7 @@ def _profile(name: str) -> str:
     return (
         "An experiment fills in what the FedCompass paper used for its dataset and number of "
         f'clients (mnist with 5: {", ".join(filled)}); with profile="own" it is the defaults '
-        "above."
+        "above." + (_AS_RUN if "staleness" in known else "")
     )
 
 

@@ -31,7 +31,7 @@ def by_groups_grids(
         own = [cell for cell in cells if cell.settings.dataset == dataset]
         counts: dict[tuple[str, str], list[bool]] = {}
         for cell, row in product(own, rows):
-            for run in results.runs(cell, row, seeds):
+            for run in results.runs(cell, row, seeds, to_target=entry.to_target):
                 reached = run.to(entry.target).time is not None
                 for kind in _kinds(_groups(cell, row, run.seed)):
                     counts.setdefault((kind, cell.speed), []).append(reached)

@@ -8,7 +8,7 @@ reached by the shorter of their horizons. A row is compared by the seeds that ha
 and for the reference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, nan
 from statistics import mean, stdev
@@ -19,7 +19,15 @@ from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.numbers import Printed
 from fedcompass.paper.results import Results, StoredRun
 
-__all__ = ["Compared", "Comparison", "Wins", "compared", "mean_time", "rank_correlation"]
+__all__ = [
+    "Compared",
+    "Comparison",
+    "Wins",
+    "as_run_beside",
+    "compared",
+    "mean_time",
+    "rank_correlation",
+]
 
 _TIE = 0.01
 """Times (and accuracies, in points) closer than this are no order."""
@@ -90,6 +98,10 @@ class Comparison:
         """One row of one cell."""
         return self.found[cell, row]
 
+    def has_runs(self, cells: Iterable[Cell]) -> bool:
+        """Whether some row of one of these cells has any."""
+        return any(self.at(cell, row).seeds for cell in cells for row in self.entry.rows)
+
     @property
     def is_partial(self) -> bool:
         """Whether a row of a cell has no run yet, or fewer than another."""
@@ -148,7 +160,10 @@ def compared(
     found: dict[tuple[Cell, str], Compared] = {}
     for cell in cells:
         runs = {
-            row: [run.to(entry.target) for run in results.runs(cell, row, seeds)]
+            row: [
+                run.to(entry.target)
+                for run in results.runs(cell, row, seeds, to_target=entry.to_target)
+            ]
             for row in entry.rows
         }
         # Of all rows, run or not: what is there already must not move as a cell fills.
@@ -156,6 +171,16 @@ def compared(
         for row in entry.rows:
             found[cell, row] = _compared(entry, cell, row, runs, horizons)
     return Comparison(entry=entry, cells=cells, found=found)
+
+
+def as_run_beside(
+    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
+) -> Comparison | None:
+    """The same table as the authors ran it; None if it has no runs, or no such form."""
+    if not entry.can_be_as_run or not entry.numbers:
+        return None
+    found = compared(entry.under("as-run"), results, cells, seeds)
+    return found if found.has_runs(cells) else None
 
 
 def _compared(

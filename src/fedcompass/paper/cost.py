@@ -11,7 +11,7 @@ __all__ = ["StepRange", "expected_steps", "tasks_in_a_row"]
 
 
 class StepRange(NamedTuple):
-    """If the target is reached by the accuracy horizon, and if it never is."""
+    """If the target is reached as soon as the run may stop, and if it never is."""
 
     least: float
     most: float
@@ -29,7 +29,8 @@ def expected_steps(run: PlannedRun) -> StepRange:
     else:
         per_second = sum(1 / pace for pace in fleet.paces)
     most = float(run.settings["horizon"])
-    least = float(run.settings.get("run_at_least") or most)
+    stops = run.settings.get("stop_at_target")
+    least = float(run.settings.get("run_at_least") or 0.0) if stops else most
     return StepRange(least * per_second, most * per_second)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.hyperparameters import settings_of
+from fedcompass.paper.hyperparameters import as_run, settings_of
 from fedcompass.paper.numbers import PaperTable, Printed, Quantity, paper_tables
 from fedcompass.settings import unknown_key
 
@@ -59,6 +59,37 @@ class Entry:
         """Where its seeds begin: the medical targets were chosen with a look at seed 0."""
         return 1 if self.kind == "medical" else 0
 
+    @property
+    def to_target(self) -> bool:
+        """Whether its runs may end at their target: nothing else of them is looked at."""
+        return self.kind == "table" and self.quantity == "time"
+
+    @property
+    def can_be_as_run(self) -> bool:
+        """Whether its rows are the paper's, so that each can also be run as its authors ran it."""
+        return self.kind in ("table", "curves") and not any("@" in row for row in self.rows)
+
+    def under(self, profile: str) -> "Entry":
+        """The same table as the authors ran it, or as it is written.
+
+        Raises:
+            SettingsError: there is no such profile, or the entry is no table of the paper's rows.
+        """
+        if profile == "as-written":
+            return self
+        if profile != "as-run":
+            raise SettingsError(f"--profile is {profile!r}; allowed: as-written, as-run")
+        if not self.can_be_as_run:
+            raise SettingsError(
+                f"{self.name} has no profile as-run; it is for tables and curves of the paper's "
+                "rows; leave --profile out"
+            )
+        return replace(
+            self,
+            rows=tuple(map(as_run, self.rows)),
+            reference=as_run(self.reference),
+        )
+
     def printed(self, cell: Cell, row: str) -> Printed | None:
         """The paper's number for a row of a cell; None if it has none.
 
@@ -96,7 +127,12 @@ class Entry:
     def plan(self, cells: Sequence[Cell], seeds: Sequence[int]) -> list[PlannedRun]:
         """The runs of some of its cells: cell by cell, all rows of a seed before the next seed."""
         return [
-            PlannedRun(cell=cell, row=row, seed=seed, settings=settings_of(cell, row, seed))
+            PlannedRun(
+                cell=cell,
+                row=row,
+                seed=seed,
+                settings=settings_of(cell, row, seed, to_target=self.to_target),
+            )
             for cell in cells
             for seed in seeds
             for row in self.rows

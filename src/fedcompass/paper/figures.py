@@ -87,7 +87,9 @@ def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> No
         values = [[value_at(run.curve, time) for run in runs] for time in times]
         middle = [100 * mean(some) for some in values]
         spread = [100 * pstdev(some) for some in values]
-        (line,) = axes.plot(times, middle, label=row, color=_COLOURS[row], linewidth=1.3)
+        (line,) = axes.plot(
+            times, middle, label=row, color=_COLOURS[row.partition("@")[0]], linewidth=1.3
+        )
         low = [m - s for m, s in zip(middle, spread, strict=True)]
         high = [m + s for m, s in zip(middle, spread, strict=True)]
         axes.fill_between(times, low, high, color=line.get_color(), alpha=0.12, linewidth=0)

@@ -75,14 +75,17 @@ ROUNDS = {
 _SPREAD = 0.3  # σ of the normal speeds, in means
 
 
-def mean_rounds(cell: Cell, strategy: str) -> Horizons:
-    """The horizons of a strategy in a cell, in rounds of Q steps at the mean pace."""
+def mean_rounds(cell: Cell, strategy: str, slowest: float | None = None) -> Horizons:
+    """The horizons of a strategy in a cell, in rounds of Q steps at the mean pace.
+
+    `slowest` is the slowest client's pace in means, where the fleet is known.
+    """
     dataset = cell.settings.dataset
     rounds = ROUNDS[dataset]
     if cell.ablation:
         rounds = ABLATIONS.get(dataset, rounds)
     if strategy in SYNCHRONOUS:
-        slowest = slowest_expected(cell.speed, cell.clients)
+        slowest = slowest or slowest_expected(cell.speed, cell.clients)
         return Horizons(*(ceil(some * slowest) for some in rounds.usual))
     return rounds.exponential if cell.speed == "exp" else rounds.usual
 

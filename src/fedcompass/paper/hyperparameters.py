@@ -1,21 +1,31 @@
 """The appendix's settings of every row of every cell, written out in full.
 
-A row is a strategy (`fedbuff`), an ablation (`1/Q=0.05`, `lambda=1.50`) or a strategy under another
-choice (`fedcompass@authors`). Nothing is left to be filled in, so what a stored run was run with
-can be compared without building an experiment, and without torch.
+A row is a strategy (`fedbuff`) or an ablation (`1/Q=0.05`, `lambda=1.50`), perhaps under other
+choices (`fedcompass@equal`, `fedasync@sign+fleet`, `fedavg@as-run`). Nothing is left to be filled
+in, so what a stored run was run with can be compared without building an experiment, and without
+torch.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedcompass.as_run import AS_RUN, HABITS, Setup, habits
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import SPEEDS, Cell
 from fedcompass.paper.horizons import SYNCHRONOUS, Horizons, mean_rounds
 from fedcompass.paper.medical_runs import MEDICAL, medical_settings
 from fedcompass.settings import merged
 
-__all__ = ["ALGORITHMS", "CHOICES", "row_horizons", "settings_of", "signature", "strategy_of"]
+__all__ = [
+    "ALGORITHMS",
+    "CHOICES",
+    "as_run",
+    "row_horizons",
+    "settings_of",
+    "signature",
+    "strategy_of",
+]
 
 ALGORITHMS = (
     "fedavg",
@@ -48,6 +58,7 @@ _LOCAL = {
 _MEAN_SECONDS = {"mnist": 0.15, "cifar10": 0.5, "fed-ixi": 0.8, "fed-isic2019": 1.5}
 _LIKE = {"mnist-mini": "mnist"}
 _MEASURED_PER_ROUND = 10  # mean round, where the model is measured by time
+_STOP_LATE_BY = 4  # evaluations; so that training does not wait for each of them
 
 CHOICES: dict[str, dict[str, Any]] = {
     "authors": {
@@ -55,18 +66,18 @@ CHOICES: dict[str, dict[str, Any]] = {
         "local": {"rate_decay": 0.995},
         "strategy": {"join_up_to": 1.2, "aim": "latest", "pace": {"newest_weight": 0.9}},
     },
-    "join": {"strategy": {"join_up_to": 1.2}},
-    "aim": {"strategy": {"aim": "latest"}},
-    "smooth": {"strategy": {"pace": {"newest_weight": 0.9}}},
     "decay": {"local": {"rate_decay": 0.995}},
     "equal": {"strategy": {"weights": "equal"}},
     "own": {"strategy": {"variant": "own"}},
     "floor": {"fleet": {"floor": 0.1}},
     "nofloor": {"fleet": {"floor": 0.001}},
-    "momentum": {"local": {"momentum": 0.9}},
+    "spread": {"fleet": {"spread": 0.5}},  # their synchronous MNIST script's default
     "long": {},  # as long as FedAvg, if it misses the target: see `row_horizons`
 }
-"""What the appendix leaves open, decided the other way: settings laid over ours."""
+"""What the appendix leaves open, decided the other way: settings laid over ours.
+
+Beside these a row can name habits of the authors' code: `as_run.HABITS`, or `as-run` for all.
+"""
 
 _COMPARED = (
     "target",
@@ -80,6 +91,10 @@ _COMPARED = (
     "fleet.jitter",
     "fleet.floor",
     "fleet.resample_probability",
+    "fleet.paces",
+    "fleet.least_task_seconds",
+    "fleet.nap_seconds",
+    "fleet.spread",
     "local.optimizer",
     "local.learning_rate",
     "local.momentum",
@@ -88,12 +103,15 @@ _COMPARED = (
     "local.precision",
 )
 
-_BEFORE = {"local.precision": "float32"}
+_BEFORE = {"local.precision": "float32", "fleet.spread": 0.3}
 """What a run without such a setting was run with, where that is not 0 or false."""
 
 
-def settings_of(cell: Cell, row: str, seed: int) -> dict[str, Any]:
+def settings_of(cell: Cell, row: str, seed: int, *, to_target: bool = False) -> dict[str, Any]:
     """Everything `Experiment` needs for one run.
+
+    With `to_target` it ends when it reaches the target: enough for a table of times, not for one of
+    accuracies.
 
     Raises:
         SettingsError: there is no such row.
@@ -101,10 +119,11 @@ def settings_of(cell: Cell, row: str, seed: int) -> dict[str, Any]:
     if cell.block in MEDICAL:
         return medical_settings(cell, row, seed)
     block, like = cell.settings, _like(cell)
-    strategy, choice = _row(cell, row)
+    strategy, choices = _row(cell, row)
     steps, mean_seconds = _steps(cell), _MEAN_SECONDS[like]
     mean_round = steps["steps"] * mean_seconds
     horizons = row_horizons(cell, row).in_seconds(mean_round)
+    stops = to_target or horizons.differ
     settings: dict[str, Any] = {
         "seed": seed,
         "profile": "paper",
@@ -127,13 +146,34 @@ def settings_of(cell: Cell, row: str, seed: int) -> dict[str, Any]:
         },
         "horizon": horizons.target,
         "target": block.target,
-        "stop_at_target": horizons.differ,
-        "run_at_least": horizons.accuracy if horizons.differ else 0.0,
+        "stop_at_target": stops,
+        "run_at_least": horizons.accuracy if stops and not to_target else 0.0,
+        "stop_late_by": _STOP_LATE_BY if to_target else 0,
     }
-    settings = merged(settings, choice)
+    settings = merged(settings, *(_choice(cell, strategy["name"], choice) for choice in choices))
     if settings["local"]["rate_decay"] < 1:
         settings["local"]["rate_decay_steps"] = steps["max_steps"]
     return settings
+
+
+def _choice(cell: Cell, strategy: str, choice: str) -> dict[str, Any]:
+    """What one choice lays over the settings of a row."""
+    if choice in CHOICES:
+        return CHOICES[choice]
+    setup = Setup(
+        dataset=cell.settings.dataset,
+        strategy=strategy,
+        clients=cell.clients,
+        speed=SPEEDS[cell.speed],
+        mean_seconds_per_step=_MEAN_SECONDS[_like(cell)],
+        max_steps=_steps(cell)["max_steps"],
+    )
+    return habits(setup, AS_RUN if choice == "as-run" else (choice,))
+
+
+def as_run(row: str) -> str:
+    """The row under the profile `as-run`."""
+    return f"{row}@as-run"
 
 
 def strategy_of(row: str) -> str:
@@ -152,31 +192,49 @@ def signature(settings: Mapping[str, Any]) -> str:
 
 
 def row_horizons(cell: Cell, row: str) -> Horizons:
-    """How long a row of a cell is run, in mean rounds."""
+    """How long a row of a cell is run, in mean rounds.
+
+    Rows on the authors' one fleet, whose slowest client is known, all have FedAvg's horizons.
+    """
+    choices = _choices(row)
+    if "as-run" in choices or "fleet" in choices:
+        return mean_rounds(cell, SYNCHRONOUS[0], slowest=_slowest_as_run(cell))
     horizons = mean_rounds(cell, strategy_of(row))
-    if row.endswith("@long"):
+    if "long" in choices:
         return horizons._replace(target=mean_rounds(cell, SYNCHRONOUS[0]).target)
     return horizons
 
 
-def _row(cell: Cell, row: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The row's strategy settings, and what its choice lays over the whole."""
-    name = strategy_of(row)
-    _, _, choice = row.partition("@")
-    if name not in ALGORITHMS or (choice and choice not in CHOICES):
+def _slowest_as_run(cell: Cell) -> float:
+    """The pace of the slowest client of the fixed fleet, in means."""
+    own = _choice(cell, "fedavg", "fleet")
+    paces = own["fleet"]["paces"] if own else [_MEAN_SECONDS[_like(cell)]]
+    return float(max(paces) / _MEAN_SECONDS[_like(cell)])
+
+
+def _choices(row: str) -> list[str]:
+    _, _, choices = row.partition("@")
+    return choices.split("+") if choices else []
+
+
+def _row(cell: Cell, row: str) -> tuple[dict[str, Any], list[str]]:
+    """The row's strategy settings, and its choices."""
+    name, choices = strategy_of(row), _choices(row)
+    known = (*CHOICES, *HABITS, "as-run")
+    if name not in ALGORITHMS or not set(choices) <= set(known):
         raise SettingsError(
-            f"row is {row!r}; allowed: {', '.join(ALGORITHMS)}, 1/Q=…, lambda=…, "
-            f"or one of them with @ and {', '.join(CHOICES)}"
+            f"row is {row!r}; allowed: {', '.join(ALGORITHMS)}, 1/Q=…, lambda=…, or one of them "
+            f"with @ and, + between them, {', '.join(known)}"
         )
-    steps = _steps(cell)
+    steps, bare = _steps(cell), row.partition("@")[0]
     strategy = {"name": name, **dict(_own_settings(name, cell, steps))}
-    if row.startswith("1/Q="):
-        strategy["min_steps"] = round(float(row.removeprefix("1/Q=")) * steps["max_steps"])
-    if row.startswith("lambda="):
-        strategy["latest"] = float(row.removeprefix("lambda="))
-    if choice == "own":
+    if bare.startswith("1/Q="):
+        strategy["min_steps"] = round(float(bare.removeprefix("1/Q=")) * steps["max_steps"])
+    if bare.startswith("lambda="):
+        strategy["latest"] = float(bare.removeprefix("lambda="))
+    if "own" in choices:
         strategy["staleness"]["alpha"] = _OWN_ALPHA[name]
-    return strategy, CHOICES.get(choice, {})
+    return strategy, choices
 
 
 def _own_settings(name: str, cell: Cell, steps: dict[str, int]) -> Iterator[tuple[str, Any]]:

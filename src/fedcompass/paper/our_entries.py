@@ -1,5 +1,7 @@
 """Entries that are not the paper's: other targets, choices it leaves open, other data."""
 
+from collections.abc import Iterable
+
 from fedcompass.paper.cells import BLOCKS, SPEEDS, Cell
 from fedcompass.paper.entry import MINI, Entry
 from fedcompass.paper.hyperparameters import ALGORITHMS
@@ -10,6 +12,19 @@ __all__ = ["our_entries"]
 _FULL = ("mnist-class", "mnist-dual-dirichlet")
 _MAIN = ("fedavg", "fedasync", "fedbuff", "fedat", "fedcompass")
 _CAUSES = ("authors", "decay", "equal", "floor")
+_ALONE = ("sign", "fleet", "sign+fleet", "rate", "warm-up", "join", "aim", "smooth", "naps")
+_HABIT_ROWS = (
+    "fedcompass",
+    *(f"fedcompass@{habit}" for habit in _ALONE),
+    "fedcompass@as-run",
+    "fedavg",
+    "fedavg@fleet",
+    *(
+        f"{name}{habit}"
+        for name in ("fedasync", "fedbuff")
+        for habit in ("", "@sign", "@fleet", "@sign+fleet")
+    ),
+)
 _RATIOS = tuple(f"1/Q={ratio:.2f}" for ratio in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0))
 _CHOICE_ROWS = (
     *_MAIN,
@@ -26,6 +41,7 @@ def our_entries() -> list[Entry]:
         *(_at(percent) for percent in (70, 80)),
         _mini_table(),
         _choices(),
+        *(_habits(name, blocks) for name, blocks in (("habits", _FULL), ("habits-mini", MINI))),
         _longer(),
         _wider(),
         _mini_choices(),
@@ -77,6 +93,20 @@ def _choices() -> Entry:
         "way",
         cells=tuple(Cell(block, clients, "exp") for block in _FULL for clients in (5, 10)),
         rows=("fedavg", "fedcompass", *(f"fedcompass@{choice}" for choice in _CAUSES)),
+        numbers="table-1",
+    )
+
+
+def _habits(name: str, blocks: Iterable[str]) -> Entry:
+    return Entry(
+        name=name,
+        kind="table",
+        title="Exponential speeds, each habit of the authors' public code alone: a row @habit is "
+        "relative to fedcompass@habit where that is a row",
+        cells=tuple(
+            Cell(block, clients, "exp") for block in blocks for clients in BLOCKS[block].clients
+        ),
+        rows=_HABIT_ROWS,
         numbers="table-1",
     )
 

@@ -1,6 +1,6 @@
 """A comparison as headings, rows and sentences, for the terminal and for the documentation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
@@ -14,6 +14,7 @@ from fedcompass.paper.results import Results, StoredRun, value_at
 
 __all__ = [
     "Grid",
+    "agreement_grids",
     "curve_grids",
     "grids",
     "groups_grid",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 _MOST_NAMED = 60
+_MARKS = {"yes": "=", "no": "≠", "tie": "~", "": " "}
 _PARTS = (0.1, 0.25, 0.5, 1.0)  # of the accuracy horizon
 
 
@@ -35,23 +37,24 @@ class Grid:
     rows: list[list[str]]
 
 
-def grids(comparison: Comparison) -> Iterator[Grid]:
+def grids(comparison: Comparison, as_run: Comparison | None = None) -> Iterator[Grid]:
     """A table per block and number of clients: for each speed paper, ours and whether they agree.
 
-    Blocks without any run are left out, unless there is none at all.
+    With `as_run`, the same table as the authors ran it: paper, as written, as run. Blocks without
+    any run are left out, unless there is none at all.
     """
-    entry = comparison.entry
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in comparison.cells:
         groups.setdefault((cell.block, cell.clients), []).append(cell)
-    some = any(item.seeds for item in comparison.found.values())
+    both = [comparison] if as_run is None else [comparison, as_run]
+    some = any(one.has_runs(comparison.cells) for one in both)
     for cells in groups.values():
-        if some and not any(comparison.at(cell, row).seeds for cell in cells for row in entry.rows):
+        if some and not any(one.has_runs(cells) for one in both):
             continue
-        yield _grid(comparison, cells)
+        yield _grid(comparison, as_run, cells)
 
 
-def _grid(comparison: Comparison, cells: Sequence[Cell]) -> Grid:
+def _grid(comparison: Comparison, as_run: Comparison | None, cells: Sequence[Cell]) -> Grid:
     entry, first = comparison.entry, cells[0]
     what = (
         f"time to {_percent(entry.target or first.settings.target)}, {entry.reference} = 1; "
@@ -60,28 +63,54 @@ def _grid(comparison: Comparison, cells: Sequence[Cell]) -> Grid:
         else f"top {first.settings.metric.replace('_', ' ')} in percent, up to "
         f"{_mean_rounds(entry, cells)}"
     )
+    if as_run is not None:
+        what += f", as run {_mean_rounds(as_run.entry, cells)}"
     changing = ", 10% of speeds change in each round" if first.changing else ""
     header = ["method"]
     for cell in cells:
-        header += [f"{cell.speed}: paper", "ours", "agree?"] if entry.numbers else [cell.speed]
+        header += [f"{cell.speed}: paper", *_headings(comparison, as_run)]
+        header = header if entry.numbers else [*header[:-2], cell.speed]
     rows = []
     for row in entry.rows:
         line = [row]
         for cell in cells:
-            item = comparison.at(cell, row)
-            ours = _ours(item, entry.quantity)
-            line += [_printed(item.printed), ours, item.agree] if entry.numbers else [ours]
+            line += _columns(comparison, as_run, cell, row)
         rows.append(line)
     if entry.numbers:
-        rows.append(_correlations(comparison, cells))
+        rows.append(_correlations(comparison, as_run, cells))
     return Grid(f"{first.block}, m={first.clients}{changing}: {what}", header, rows)
 
 
-def _correlations(comparison: Comparison, cells: Sequence[Cell]) -> list[str]:
+def _headings(comparison: Comparison, as_run: Comparison | None) -> list[str]:
+    if not comparison.entry.numbers:
+        return ["ours"]
+    return ["ours", "agree?"] if as_run is None else ["as written", "as run"]
+
+
+def _columns(comparison: Comparison, as_run: Comparison | None, cell: Cell, row: str) -> list[str]:
+    """What a row shows in a cell: the paper's number, ours, and whether the orders agree."""
+    entry, item = comparison.entry, comparison.at(cell, row)
+    ours = _ours(item, entry.quantity)
+    if not entry.numbers:
+        return [ours]
+    if as_run is None:
+        return [_printed(item.printed), ours, item.agree]
+    other = as_run.at(cell, as_run.entry.rows[entry.rows.index(row)])
+    return [
+        _printed(item.printed),
+        f"{ours} {_MARKS[item.agree]}",
+        f"{_ours(other, entry.quantity)} {_MARKS[other.agree]}",
+    ]
+
+
+def _correlations(
+    comparison: Comparison, as_run: Comparison | None, cells: Sequence[Cell]
+) -> list[str]:
     line = ["rank correlation"]
     for cell in cells:
-        value = comparison.correlation(cell)
-        line += ["", "" if value is None else f"{value:.2f}", ""]
+        ours = comparison.correlation(cell)
+        other = None if as_run is None else as_run.correlation(cell)
+        line += ["", *("" if value is None else f"{value:.2f}" for value in (ours, other))]
     return line
 
 
@@ -134,6 +163,55 @@ def wins_grids(comparison: Comparison) -> Iterator[Grid]:
         yield _wins_grid(part, dataset)
         if comparison.entry.quantity == "time":
             yield _reached_grid(part, dataset)
+
+
+def agreement_grids(comparison: Comparison, as_run: Comparison) -> Iterator[Grid]:
+    """For each dataset: how many orders are the paper's, and how many runs reached the target."""
+    for dataset in dict.fromkeys(cell.settings.dataset for cell in comparison.cells):
+        cells = tuple(c for c in comparison.cells if c.settings.dataset == dataset)
+        both = {
+            "as written": replace(comparison, cells=cells),
+            "as run": replace(as_run, cells=cells),
+        }
+        if not all(one.has_runs(cells) for one in both.values()):
+            continue
+        for title, count in (
+            ("orders relative to {} that are the paper's, of those that both have", _agreeing),
+            ("runs that reached the target, each within its own horizon", _reached),
+        ):
+            yield _both_grid(f"{dataset}: {title.format(comparison.entry.reference)}", both, count)
+
+
+def _both_grid(
+    title: str,
+    both: dict[str, Comparison],
+    count: Callable[[Comparison, Sequence[Cell], Sequence[str]], tuple[int, int]],
+) -> Grid:
+    """Two numbers for each row and speed: as written, and as run."""
+    written = both["as written"]
+    speeds, rows = _speeds(written), []
+    for number, row in enumerate([*written.entry.rows, "all"]):
+        line = [row]
+        for speed in speeds.values():
+            for one in both.values():
+                own = one.entry.rows if row == "all" else one.entry.rows[number : number + 1]
+                cells = [cell for cell in one.cells if speed in (None, cell.speed)]
+                line.append(_share(*count(one, cells, own), "·"))
+        rows.append(line)
+    header = [f"{speed}: {name}" for speed in speeds for name in both]
+    return Grid(title, ["method", *header], rows)
+
+
+def _agreeing(
+    comparison: Comparison, cells: Sequence[Cell], rows: Sequence[str]
+) -> tuple[int, int]:
+    orders = [comparison.at(cell, row).agree for cell in cells for row in rows]
+    return orders.count("yes"), sum(order != "" for order in orders)
+
+
+def _reached(comparison: Comparison, cells: Sequence[Cell], rows: Sequence[str]) -> tuple[int, int]:
+    items = [comparison.at(cell, row) for cell in cells for row in rows]
+    return sum(item.reached for item in items), sum(item.seeds for item in items)
 
 
 def _wins_grid(comparison: Comparison, dataset: str) -> Grid:
@@ -244,7 +322,10 @@ def seed_grids(
     """For each cell that has runs what each of them came to: a row of seeds for each row."""
     for cell in cells:
         found = {
-            row: {run.seed: run.to(entry.target) for run in results.runs(cell, row, seeds)}
+            row: {
+                run.seed: run.to(entry.target)
+                for run in results.runs(cell, row, seeds, to_target=entry.to_target)
+            }
             for row in entry.rows
         }
         numbers = sorted({seed for runs in found.values() for seed in runs})

@@ -11,11 +11,18 @@ from pathlib import Path
 from fedcompass.errors import SettingsError
 from fedcompass.paper.by_groups import by_groups_grids
 from fedcompass.paper.catalogue import entry_named
-from fedcompass.paper.comparing import compared
+from fedcompass.paper.comparing import as_run_beside, compared
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import GROUPS_FILE, read_study
 from fedcompass.paper.medical_tables import medical_grid, medical_lines
-from fedcompass.paper.rendering import Grid, grids, groups_grid, summary_lines, wins_grids
+from fedcompass.paper.rendering import (
+    Grid,
+    agreement_grids,
+    grids,
+    groups_grid,
+    summary_lines,
+    wins_grids,
+)
 from fedcompass.paper.results import Results
 
 __all__ = ["rendered", "write_report"]
@@ -59,8 +66,10 @@ def rendered(entry: Entry, results: Results, folder: Path) -> Iterator[str]:
     first, *others = summary_lines(comparison)
     yield f"{entry.name}: {first}.\n"
     if comparison.seed_counts[1]:
+        as_run = as_run_beside(entry, results, entry.cells)
         by_groups = by_groups_grids(entry, results, entry.cells)
-        for grid in (*grids(comparison), *wins_grids(comparison), *by_groups):
+        agreement = () if as_run is None else agreement_grids(comparison, as_run)
+        for grid in (*grids(comparison, as_run), *agreement, *wins_grids(comparison), *by_groups):
             yield from _markdown(grid)
     for line in others:
         yield f"{line[0].upper()}{line[1:]}.\n"

@@ -64,7 +64,7 @@ class Results:
 
     def __init__(self, runs: Mapping[str, Sequence[StoredRun]]) -> None:
         self._runs = runs
-        self._found: dict[tuple[Cell, str], dict[int, StoredRun | None]] = {}
+        self._found: dict[tuple[Cell, str, bool], dict[int, StoredRun | None]] = {}
 
     @classmethod
     def read(cls, folder: Path) -> "Results":
@@ -81,33 +81,39 @@ class Results:
                     same.append(_stored(record))
         return cls(runs)
 
-    def runs(self, cell: Cell, row: str, seeds: int | None = None) -> list[StoredRun]:
+    def runs(
+        self, cell: Cell, row: str, seeds: int | None = None, *, to_target: bool = False
+    ) -> list[StoredRun]:
         """A row's finished runs by seed; with `seeds`, only those below it.
+
+        With `to_target` those that ended at their target count too: their times are right, their
+        top accuracies are not.
 
         They end before the first seed whose run missed the target too early to tell. Without that
         those that reached it, which are as good at any horizon, would stand for all.
         """
         found: list[StoredRun] = []
-        for seed, run in sorted(self._all(cell, row).items()):
+        for seed, run in sorted(self._all(cell, row, to_target).items()):
             if run is None:
                 break
             if seeds is None or seed < seeds:
                 found.append(run)
         return found
 
-    def has(self, cell: Cell, row: str, seed: int) -> bool:
+    def has(self, cell: Cell, row: str, seed: int, *, to_target: bool = False) -> bool:
         """Whether a run is there that lasted long enough."""
-        return self._all(cell, row).get(seed) is not None
+        return self._all(cell, row, to_target).get(seed) is not None
 
-    def _all(self, cell: Cell, row: str) -> dict[int, StoredRun | None]:
+    def _all(self, cell: Cell, row: str, to_target: bool) -> dict[int, StoredRun | None]:
         """By seed: a run, or None if there are only shorter ones."""
-        if (cell, row) not in self._found:
-            settings = settings_of(cell, row, 0)
+        which = cell, row, to_target
+        if which not in self._found:
+            settings = settings_of(cell, row, 0, to_target=to_target)
             found: dict[int, StoredRun | None] = {}
             for run in self._runs.get(signature(settings), ()):
                 found[run.seed] = found.get(run.seed) or run.up_to(*_horizons(settings))
-            self._found[cell, row] = found
-        return self._found[cell, row]
+            self._found[which] = found
+        return self._found[which]
 
     def __len__(self) -> int:
         return sum(map(len, self._runs.values()))

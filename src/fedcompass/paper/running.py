@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from fedcompass.as_run import HABITS
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.cost import tasks_in_a_row
 from fedcompass.paper.entry import Entry, PlannedRun
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from fedcompass.sweeps import Record
     from fedcompass.sweeps.running import SweepExecutor
 
-__all__ = ["Progress", "experiments_of", "longest_first", "missing", "run_entry"]
+__all__ = ["Progress", "experiments_of", "longest_first", "missing", "run_entry", "store_of"]
 
 STOPPED_RUNS = Path("runs") / "paper"
 """Where runs wait that a budget or Ctrl-C stopped; they go on next time."""
@@ -39,7 +40,18 @@ def missing(
 ) -> list[PlannedRun]:
     """The runs that no store has yet."""
     planned = entry.plan(cells, seeds)
-    return [run for run in planned if not results.has(run.cell, run.row, run.seed)]
+    return [
+        run
+        for run in planned
+        if not results.has(run.cell, run.row, run.seed, to_target=entry.to_target)
+    ]
+
+
+def store_of(run: PlannedRun) -> str:
+    """The file its record goes to: one for each dataset, and one for runs as the authors ran."""
+    _, _, choices = run.row.partition("@")
+    as_run = set(choices.split("+")) & {"as-run", *HABITS}
+    return f"{run.cell.settings.dataset}{'-as-run' if as_run else ''}.jsonl"
 
 
 def experiments_of(runs: Sequence[PlannedRun], data_root: Path | None) -> "list[Experiment]":
@@ -69,7 +81,7 @@ def run_entry(
     max_stack: int | None = None,
     data_root: Path | None = None,
 ) -> Iterator[Progress]:
-    """Run what is planned, a store per dataset, and tell of each run that ended.
+    """Run what is planned, store by store, and tell of each run that ended.
 
     Args:
         runs: what to run, in this order; in stacks the longest first.
@@ -87,10 +99,10 @@ def run_entry(
     if executor == "stacked" or (executor is None and device != "cpu"):
         runs = longest_first(runs)
     began, done = monotonic(), 0
-    by_dataset: dict[str, list[PlannedRun]] = {}
+    by_store: dict[str, list[PlannedRun]] = {}
     for run in runs:
-        by_dataset.setdefault(run.cell.settings.dataset, []).append(run)
-    for dataset, own in by_dataset.items():
+        by_store.setdefault(store_of(run), []).append(run)
+    for store, own in by_store.items():
         left = None if budget is None else budget - (monotonic() - began)
         if left is not None and left <= 0:
             return
@@ -98,7 +110,7 @@ def run_entry(
         by_key = {e.key(): run for e, run in zip(experiments, own, strict=True)}
         records = run_all(
             experiments,
-            Store(folder / f"{dataset}.jsonl"),
+            Store(folder / store),
             workers=workers,
             device=device,
             executor=executor,

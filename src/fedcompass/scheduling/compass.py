@@ -24,7 +24,7 @@ class CompassSettings(SchedulerSettings):
     """Compass: the range of local steps and how long a group is waited for."""
 
     min_steps: int = Field(default=40, ge=1)
-    """Q_min: fewest local steps of a task; also the warm-up."""
+    """Q_min: fewest local steps of a task."""
 
     max_steps: int = Field(default=200, ge=1)
     """Q_max: most local steps of a task."""
@@ -37,6 +37,9 @@ class CompassSettings(SchedulerSettings):
 
     aim: Literal["expected", "latest"] = "expected"
     """CreateGroup aims at the return of a group that ends at T_a (the paper) or at T_max."""
+
+    warm_up: Literal["min", "max"] = "min"
+    """A client's first task has Q_min steps (the paper), or Q_max as in its authors' code."""
 
     @model_validator(mode="after")
     def _range(self) -> "CompassSettings":
@@ -63,7 +66,9 @@ class Compass:
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
         """Warm up with Q_min steps, in no group (Algorithm 1, server, line 1)."""
-        return [roster.start(member, self.settings.min_steps, at) for member in members]
+        settings = self.settings
+        steps = settings.min_steps if settings.warm_up == "min" else settings.max_steps
+        return [roster.start(member, steps, at) for member in members]
 
     def accept(
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds

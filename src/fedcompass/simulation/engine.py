@@ -83,11 +83,11 @@ class Simulation:
             if observer is not None:
                 observer.after_event(self)
                 if self._queue.between_instants and observer.wants_checkpoint():
-                    yield from self.evaluations.collect(all_of_them=True)
+                    yield from self.evaluations.collect(but=0)
                     observer.checkpoint(self)
         self.evaluations.before(self._end(), self.coordinator)
         self.evaluations.final(self.now, self.coordinator)
-        yield from self.evaluations.collect(all_of_them=True)
+        yield from self.evaluations.collect(but=0)
         for job in self._jobs.values():
             self._drop(job)
 
@@ -105,7 +105,7 @@ class Simulation:
         comes = self._queue.peek() if len(self._queue) else inf
         if self.evaluations.may_stop and comes > self._run_at_least:
             self.evaluations.before(self._run_at_least, self.coordinator)
-            yield from self.evaluations.collect(all_of_them=True)
+            yield from self.evaluations.collect(but=self.evaluations.stops_late_by)
             if self.evaluations.reached:
                 return False
             self._submit_held()

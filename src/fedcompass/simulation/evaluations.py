@@ -32,16 +32,20 @@ class Evaluations:
         executor: Executor,
         keys: Iterator[int],
         stop_at: float | None = None,
+        stops_late_by: int = 0,
     ) -> None:
         self._enabled = settings is not None
         self._settings = settings or EvaluationSettings()
         self._executor = executor
         self._keys = keys
         self._stop_at = stop_at
+        self.stops_late_by = stops_late_by
         self._open: deque[tuple[Seconds, ModelVersion, EvalJob]] = deque()
         self._ticks = 0  # how many of the times k * every_seconds have passed
         self._measured: ModelVersion | None = None  # the latest version asked for
         self._best_score = -inf  # of the rows so far
+        self._judged = 0  # how many rows `reached` has looked at
+        self._is_reached = False  # by one of those
         self.rows: list[Row] = []
         self.best: FlatState | None = None  # the model of the best row, None before the first
 
@@ -52,10 +56,19 @@ class Evaluations:
 
     @property
     def reached(self) -> bool:
-        """Whether it has come to that value, as far as results are in."""
-        if self._stop_at is None or not self.rows:
+        """Whether it has come to that value, the latest `stops_late_by` evaluations left out.
+
+        So when a run stops never depends on which results happen to be in.
+        """
+        if self._stop_at is None:
             return False
-        return self._best_score >= score(self._settings.target_metric, self._stop_at)
+        judged = len(self.rows) + len(self._open) - self.stops_late_by
+        metric = self._settings.target_metric
+        while self._judged < min(judged, len(self.rows)):
+            value = score(metric, self.rows[self._judged][metric])
+            self._is_reached |= value >= score(metric, self._stop_at)
+            self._judged += 1
+        return self._is_reached
 
     def start(self, coordinator: Coordinator) -> None:
         """Measure the untrained model, so that curves begin at time 0."""
@@ -95,9 +108,9 @@ class Evaluations:
         self._open.append((at, coordinator.version, job))
         self._executor.submit(job)
 
-    def collect(self, *, all_of_them: bool = False) -> Generator[Job, Any, None]:
-        """Take in results, oldest first, until few (or none) are open."""
-        while len(self._open) > (0 if all_of_them else _IN_FLIGHT):
+    def collect(self, *, but: int = _IN_FLIGHT) -> Generator[Job, Any, None]:
+        """Take in results, oldest first, until no more than `but` are open."""
+        while len(self._open) > but:
             at, version, job = self._open.popleft()
             result: EvalResult = yield job
             self._take(at, version, job, result)

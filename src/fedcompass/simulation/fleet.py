@@ -1,6 +1,7 @@
 """A fleet of unequal clients in virtual time: how long each task takes, who is away when."""
 
 from bisect import bisect_right
+from math import ceil
 from typing import Any, NamedTuple
 
 from fedcompass.errors import SettingsError
@@ -105,9 +106,16 @@ class Fleet:
         self, client: int, local_round: int, steps: Steps, model_bytes: int = 0
     ) -> TaskTime:
         """How long a client takes to fetch the model, train some steps and send its update."""
-        compute = steps * self.seconds_per_step(client, local_round)
+        compute = self._with_naps(steps * self.seconds_per_step(client, local_round))
         one_way = self._latency[client] + model_bytes / self._bandwidth[client]
         return TaskTime(compute, 2 * one_way)
+
+    def _with_naps(self, seconds: Seconds) -> Seconds:
+        """At least the least time of a task, and beyond that whole naps."""
+        least, nap = self.settings.least_task_seconds, self.settings.nap_seconds
+        if nap == 0 or seconds <= least:
+            return max(seconds, least)
+        return least + nap * ceil((seconds - least) / nap - 1e-9)  # 30 s are 30 naps
 
     def outages(self, client: int) -> tuple[Dropout, ...]:
         """The scripted absences of a client, in order of time."""

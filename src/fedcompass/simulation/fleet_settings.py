@@ -118,6 +118,10 @@ class FleetSettings(Settings):
     changes: scripted changes of pace; the later of a change and a redraw counts.
     paces: seconds per step of each client, instead of a first draw.
     trace: CSV file with the columns client,seconds_per_step or client,round,seconds_per_step.
+    least_task_seconds: no task takes less than this, however few steps it has.
+    nap_seconds: a client's answer waits for the end of a nap: beyond `least_task_seconds` a task
+        takes a whole number of naps. 0, the default: no naps. The paper's authors' code slept
+        second by second until a task's simulated time was over.
     latency_seconds: one-way delay of a message, paid down and up.
     bandwidth_bytes_per_second: of the client's link, paid down and up; absent, it is unlimited.
     dropouts: scripted absences in virtual time.
@@ -135,6 +139,8 @@ class FleetSettings(Settings):
     changes: Annotated[tuple[SpeedChange, ...], _listed(SpeedChange)] = ()
     paces: Annotated[tuple[float, ...], _PACES] | None = None
     trace: Path | None = None
+    least_task_seconds: Seconds = Field(default=0.0, ge=0)
+    nap_seconds: Seconds = Field(default=0.0, ge=0)
     latency_seconds: Annotated[PerClient, _LATENCY] = 0.0
     bandwidth_bytes_per_second: Annotated[PerClient, _BANDWIDTH] | None = None
     dropouts: Annotated[tuple[Dropout, ...], _listed(Dropout)] = ()

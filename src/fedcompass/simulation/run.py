@@ -196,6 +196,7 @@ class Run:
                 executor,
                 keys,
                 experiment.target if experiment.stop_at_target else None,
+                experiment.stop_late_by,
             ),
             horizon=experiment.horizon,
             run_at_least=experiment.run_at_least,

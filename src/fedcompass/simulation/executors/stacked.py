@@ -94,7 +94,7 @@ def drive_stacked(
     """Drive simulations side by side; give back (its number, its error if any) as each one ends.
 
     Every live simulation goes on until it needs a result that is not there; then everything they
-    wait for is trained together.
+    wait for is trained together. The first ones are served first.
 
     Args:
         simulations: the generators of `Run.steps`, whose executors belong to `workshop`; the next
@@ -112,7 +112,7 @@ def drive_stacked(
             yield from _advanced(*fresh, None, workshop, waiting)
         if not waiting:
             return
-        workshop.work()
+        workshop.work([job for _, job in waiting.values()])
 
 
 def _advanced(

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,7 +33,9 @@ from fedcompass.training.streams import stream_key
 __all__ = ["RunContext", "Workshop"]
 
 _JobT = TypeVar("_JobT", TrainJob, EvalJob)
+_AnyJob = TypeVar("_AnyJob", bound=Job)
 _T = TypeVar("_T")
+_TASKS_AT_ONCE = 512  # of a round of work; more would only make runs wait for each other
 _KINDS_KEPT = 2  # a model on a GPU holds its graph's memory
 _Outcome = TrainResult | EvalResult | TaskFailed
 
@@ -166,7 +168,7 @@ class Workshop:
         if job not in self._outcomes:
             if job not in self._pending:
                 raise ValueError(f"job {job.key} was not submitted, or was asked for before")
-            self.work()
+            self.work([job])
         outcome = self._outcomes.pop(job)
         del self._owners[job]
         if isinstance(outcome, TaskFailed):
@@ -183,17 +185,41 @@ class Workshop:
         for job in [job for job, owner in self._owners.items() if owner is context]:
             self.discard(job)
 
-    def work(self) -> None:
-        """Carry out everything pending."""
+    def work(self, awaited: Sequence[Job] = ()) -> None:
+        """Carry out pending jobs, all of the awaited ones among them.
+
+        Of many tasks the awaited ones are trained first, then what each run needs next, so that a
+        run with many tasks in a row does not wait for those that nobody needs yet.
+        """
         with one_thread():
             begun: dict[EvalJob, Callable[[], EvalResult] | TaskFailed] = {}
             for measuring in _grouped(self._pending, EvalJob):
                 begun |= self._evaluate(measuring)
-            for training in _grouped(self._pending, TrainJob):
+            due = self._due(awaited)
+            for training in _grouped(due, TrainJob):
                 self._train(training)
             # Last of all: a value waits for everything the GPU was given.
             self._outcomes |= {job: _finished(result) for job, result in begun.items()}
-        self._pending.clear()
+        self._pending = {
+            job: context
+            for job, context in self._pending.items()
+            if isinstance(job, TrainJob) and job not in due
+        }
+
+    def _due(self, awaited: Sequence[Job]) -> "dict[TrainJob, RunContext]":
+        """The tasks to train now."""
+        tasks = {job: c for job, c in self._pending.items() if isinstance(job, TrainJob)}
+        if len(tasks) <= _TASKS_AT_ONCE:
+            return tasks
+        first = [job for job in awaited if isinstance(job, TrainJob) and job in tasks]
+        turns: dict[RunContext, int] = {}  # how many tasks of each run come before
+        others: list[tuple[int, TrainJob]] = []
+        for job in sorted(tasks.keys() - set(first), key=lambda job: (job.needed_at, job.key)):
+            turns[tasks[job]] = turn = turns.get(tasks[job], 0) + 1
+            others.append((turn, job))
+        others.sort(key=lambda item: item[0])
+        room = max(0, _TASKS_AT_ONCE - len(first))
+        return {job: tasks[job] for job in (*first, *(job for _, job in others[:room]))}
 
     def _train(self, jobs: "dict[TrainJob, RunContext]") -> None:
         trainer = next(iter(jobs.values())).trainer
@@ -263,7 +289,7 @@ class Workshop:
 
 
 def _grouped(
-    pending: "dict[Job, RunContext]", wanted: type[_JobT]
+    pending: "Mapping[_AnyJob, RunContext]", wanted: type[_JobT]
 ) -> "Sequence[dict[_JobT, RunContext]]":
     """Jobs of one sort that can be in the same stacks."""
     groups: dict[Any, dict[_JobT, RunContext]] = {}
@@ -292,7 +318,8 @@ def _finished(begun: Callable[[], EvalResult] | TaskFailed) -> EvalResult | Task
 
 
 def _kind(problem: Problem, settings: LocalSettings) -> tuple[Any, ...]:
-    """What tasks of one stack have in common."""
+    """What tasks of one stack have in common; each has a learning rate of its own."""
+    settings = settings.model_copy(update={"rate_decay": 1.0, "rate_decay_steps": 1})
     model: Any = problem.model
     if isinstance(model, partial):
         model = (model.func, repr((model.args, sorted(model.keywords.items()))))

@@ -37,7 +37,6 @@ def stacked_step(settings: LocalSettings) -> StackedStep:
 
 def _sgd(settings: LocalSettings) -> StackedStep:
     rate, momentum, decay = settings.learning_rate, settings.momentum, settings.weight_decay
-    scaled = settings.rate_decay < 1
 
     def step(
         weights: Sequence[Tensor],
@@ -52,8 +51,7 @@ def _sgd(settings: LocalSettings) -> StackedStep:
                 gradient = gradient + decay * weight
             if momentum:
                 gradient = moments[0][number].mul_(momentum).add_(gradient)
-            size = rate * _along(scale, weight) if scaled else rate
-            _write(weight, weight - size * gradient, live)
+            _write(weight, weight - rate * _along(scale, weight) * gradient, live)
 
     return step
 
@@ -61,7 +59,6 @@ def _sgd(settings: LocalSettings) -> StackedStep:
 def _adam(settings: LocalSettings) -> StackedStep:
     rate, decay = settings.learning_rate, settings.weight_decay
     decoupled = settings.optimizer == "adamw"
-    scaled = settings.rate_decay < 1
 
     def step(
         weights: Sequence[Tensor],
@@ -75,7 +72,7 @@ def _adam(settings: LocalSettings) -> StackedStep:
         size = (rate / (1 - _BETAS[0] ** (done + 1))).float()
         root = torch.sqrt(1 - _BETAS[1] ** (done + 1)).float()
         for weight, gradient, mean, square in zip(weights, gradients, *moments, strict=True):
-            start, factor = weight, _along(scale, weight) if scaled else 1.0
+            start, factor = weight, _along(scale, weight)
             if decay and decoupled:
                 start = weight * (1 - factor * rate * decay)
             elif decay:

@@ -24,7 +24,7 @@ class StackedTask:
     stream: key of its random stream of batches.
     steps: how many batches, exactly.
     payload: what goes into the update's `trainable`.
-    rate_scale: factor on the learning rate; heeded where the local settings decay it.
+    rate_scale: factor on the learning rate.
     """
 
     start: FlatState
