@@ -26,7 +26,8 @@ SUMS = """() => fedcompass.state.runs.map((run) => ({
   merges: run.merges.length,
   lanes: run.lanes.map((lane) => ({
     client: Number(lane.client), tasks: lane.tasks.length, updates: lane.updates,
-    refused: lane.refused, steps: lane.steps, weight: lane.weight, ...lane.until(run.end),
+    refused: lane.refused, not_finite: lane.notFinite, steps: lane.steps, weight: lane.weight,
+    ...lane.until(run.end),
   })),
 }))"""
 

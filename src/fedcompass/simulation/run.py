@@ -26,11 +26,11 @@ from fedcompass.simulation.problems import build_problem, nothing_to_train
 from fedcompass.simulation.result import Result, sorted_clients, summarize
 from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.simulation.saving import Saver, Tee, restore
-from fedcompass.simulation.statistics import ClientTally, Statistics
+from fedcompass.simulation.statistics import Statistics
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
 from fedcompass.training.problem import Problem
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import ClientId, Seconds
 
 __all__ = ["ExecutorName", "Run", "simulate"]
 
@@ -233,7 +233,7 @@ class Run:
             experiment=self.experiment,
             curve=simulation.evaluations.rows,
             clients=[
-                {"client": int(client), **_finished(tally.until(simulation.now))}
+                {"client": int(client), **asdict(tally), **self._seconds(client)}
                 for client, tally in sorted_clients(self._statistics)
             ],
             summary=summarize(
@@ -254,6 +254,10 @@ class Run:
             self.close()
             self._folder.finish(result)
         return result
+
+    def _seconds(self, client: ClientId) -> dict[str, Seconds]:
+        time = self._statistics.time_of(client, self.simulation.now)
+        return {"busy": time.busy, "waiting": time.waiting, "quarantined": time.quarantined}
 
     def close(self) -> None:
         """Close the journal; the folder can be resumed unless the run is finished."""
@@ -287,12 +291,6 @@ def _open_journal(
     if not isinstance(resume_at, int):
         raise CheckpointError(f"{folder.path} has a checkpoint of something else; start anew")
     return FileJournal(folder.journal, header, resume_at=resume_at, durable=True)
-
-
-def _finished(tally: ClientTally) -> dict[str, Any]:
-    record = asdict(tally)
-    del record["task"], record["started"], record["answered"]
-    return record
 
 
 def _named(layout: Layout, state: FlatState) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 // One run, built from its journal line by line: lanes of local rounds, merges, deadlines, sums.
-// The sums are those of fedcompass.simulation.statistics.
+// The sums are those of fedcompass.simulation.statistics; how time is counted says
+// fedcompass.journal.client_time.
 
 const clientOrder = new Intl.Collator("en", { numeric: true });
 
@@ -9,28 +10,47 @@ class Lane {
     this.samples = null;
     this.tasks = []; // in the order of their start
     this.marks = []; // refusals of answers to no live task
-    this.away = []; // [from, until]; until is null while it lasts
+    this.doing = "away"; // or busy, waiting, quarantined
+    this.since = null; // when it began that; null: does not count (yet)
+    this.spans = { waiting: [], quarantined: [], away: [] }; // [from, until]; null while it lasts
     this.open = null; // the task it is training
     this.last = null; // the answered task after which it waits
     this.pace = null; // what the scheduler believes: {perStep, overhead}
     this.updates = 0;
     this.refused = 0;
+    this.notFinite = 0; // of the refused: they held NaN or infinity
     this.late = 0;
     this.steps = 0;
     this.weight = 0;
     this.busy = 0;
     this.waiting = 0;
+    this.quarantined = 0;
   }
 
   get name() {
     return /^\d+$/.test(this.client) ? `client ${this.client}` : this.client;
   }
 
-  /** Busy and waiting seconds with what is under way counted up to now. */
+  /** Its seconds with what is under way counted up to now. */
   until(now) {
-    const busy = this.busy + (this.open ? now - this.open.start : 0);
-    const waiting = this.waiting + (this.last ? now - this.last.end : 0);
-    return { busy, waiting };
+    const sums = { busy: this.busy, waiting: this.waiting, quarantined: this.quarantined };
+    if (this.doing !== "away" && this.since !== null) sums[this.doing] += Math.max(0, now - this.since);
+    return sums;
+  }
+
+  /** Do something else from now on. */
+  switchTo(doing, at) {
+    const sums = this.until(at);
+    [this.busy, this.waiting, this.quarantined] = [sums.busy, sums.waiting, sums.quarantined];
+    const spans = this.spans[this.doing];
+    const span = spans?.at(-1);
+    if (span && span[1] === null) {
+      span[1] = at;
+      if (span[0] >= at) spans.pop();
+    }
+    if (this.last) this.last.waitedUntil = at;
+    [this.doing, this.since, this.last] = [doing, at, null];
+    this.spans[doing]?.push([at, null]);
   }
 }
 
@@ -53,6 +73,7 @@ class RunModel {
     this.dispatched = []; // times of transfers to clients
     this.arrived = []; // and back
     this.rows = []; // evaluations
+    this.begun = false; // it has given its first task
     this.now = 0;
     this.damaged = 0;
   }
@@ -133,8 +154,8 @@ class RunModel {
       case "ClientJoined":
         lane.samples = record.samples;
         lane.pace = null; // it warms up again
-        if (lane.open) this.leave(lane, record.at);
-        this.comeBack(lane, record.at);
+        this.drop(lane, record.at);
+        this.wait(lane, record.at);
         break;
       case "UpdateArrived":
         this.answer(lane, record, record.steps_done > 0 ? "done" : "lost");
@@ -142,6 +163,7 @@ class RunModel {
         break;
       case "UpdateRefused":
         lane.refused += 1;
+        if (record.reason === "not-finite") lane.notFinite += 1;
         this.arrived.push(record.at);
         if (lane.open?.id === record.task) this.answer(lane, record, "refused");
         else lane.marks.push({ at: record.at, reason: record.reason });
@@ -150,11 +172,11 @@ class RunModel {
         this.answer(lane, record, "lost");
         break;
       case "ClientLost":
-        this.leave(lane, record.at);
-        lane.away.push([record.at, null]);
+        this.drop(lane, record.at);
+        lane.switchTo("away", record.at);
         break;
       case "QuarantineLifted":
-        this.comeBack(lane, record.at);
+        if (lane.doing === "quarantined") this.wait(lane, record.at);
         break;
     }
   }
@@ -180,8 +202,8 @@ class RunModel {
         break;
       case "Quarantine": {
         const lane = this.lane(record.client);
-        this.leave(lane, record.at);
-        lane.away.push([record.at, null]);
+        this.drop(lane, record.at);
+        lane.switchTo("quarantined", record.at);
         break;
       }
     }
@@ -206,10 +228,8 @@ class RunModel {
       reason: null,
       waitedUntil: null,
     };
-    if (lane.last) {
-      lane.waiting += record.at - lane.last.end;
-      lane.last.waitedUntil = record.at;
-    }
+    if (!this.begun) this.begin(record.at);
+    lane.switchTo("busy", record.at);
     lane.tasks.push(task);
     if (task.group !== null) {
       if (!this.members.has(task.group)) this.members.set(task.group, new Set());
@@ -217,17 +237,33 @@ class RunModel {
     }
     this.tasks.set(task.id, task);
     this.dispatched.push(record.at);
-    [lane.open, lane.last] = [task, null];
+    lane.open = task;
+  }
+
+  /** Nobody waits before the run's first task. */
+  begin(at) {
+    this.begun = true;
+    for (const lane of this.lanes.filter((one) => one.doing === "waiting")) {
+      lane.since = at;
+      lane.spans.waiting.push([at, null]);
+    }
+  }
+
+  wait(lane, at) {
+    lane.switchTo("waiting", at);
+    if (this.begun) return;
+    lane.since = null;
+    lane.spans.waiting.pop();
   }
 
   answer(lane, record, state) {
     const task = lane.open;
-    if (!task) return;
+    if (task?.id !== record.task) return; // a stray answer, which changes nothing
     task.end = record.at;
     task.state = state;
     task.reason = record.reason ?? null;
     task.done = record.steps_done ?? null;
-    lane.busy += record.at - task.start;
+    this.wait(lane, record.at);
     [lane.open, lane.last] = [null, task];
     if (state === "done") this.learnPace(lane, task, record.compute_seconds);
   }
@@ -266,15 +302,10 @@ class RunModel {
     }
   }
 
-  leave(lane, at) {
+  /** The task it is at is lost. */
+  drop(lane, at) {
     if (lane.open) [lane.open.end, lane.open.state] = [at, "gone"];
-    if (lane.last) lane.last.waitedUntil = at;
-    lane.open = lane.last = null;
-  }
-
-  comeBack(lane, at) {
-    const gap = lane.away.at(-1);
-    if (gap && gap[1] === null) gap[1] = at;
+    lane.open = null;
   }
 
   idleShare() {
