@@ -63,9 +63,12 @@ def compare(
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
 ) -> None:
-    """Run several strategies on the same fleets and seeds and compare their time to target."""
+    """Run several strategies on the same fleets and seeds and compare their time to target.
+
+    Exits with 1 if a run broke off: nobody was left to train. The others are shown all the same.
+    """
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
-    from fedcompass.simulation.comparison import comparison_rows
+    from fedcompass.simulation.comparison import comparison_rows, troubles
 
     openers = track.tracker_openers(tensorboard, mlflow)
     grid = _grid(file, assignments, given, strategies, seeds)
@@ -80,6 +83,10 @@ def compare(
     print(_meaning(rows, grid[0]))
     print(f"Every run's journal, curve and model: {root}")
     print(f"To look at them: {reported(root)}")
+    for line in troubles(outcomes):
+        print(line)
+    if any(outcome.broke_off for outcome in outcomes):
+        raise typer.Exit(1)
 
 
 def _grid(
@@ -152,8 +159,10 @@ def _run_all(
 def _progress(outcome: "Outcome", done: int, total: int) -> str:
     reached = outcome.time_to_target
     when = f"target after {reached:.1f} s" if reached is not None else "target not reached"
+    off = ", broke off: nobody is left to train" if outcome.broke_off else ""
     return (
-        f"  [{done}/{total}] seed {outcome.seed} {outcome.strategy}: {when}, top {outcome.top:.1%}"
+        f"  [{done}/{total}] seed {outcome.seed} {outcome.strategy}: {when}, "
+        f"top {outcome.top:.1%}{off}"
     )
 
 
@@ -174,7 +183,7 @@ def _cells(row: "StrategyRow") -> list[str]:
     return [
         row.strategy,
         time,
-        f"{row.reached}/{row.seeds}",
+        f"{row.reached}/{row.seeds}" + (f", {row.broke_off} broke off" if row.broke_off else ""),
         "-" if row.relative is None else f"{row.relative:.2f}x",
         top,
         f"{row.idle_share:.0%}",

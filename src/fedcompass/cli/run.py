@@ -61,8 +61,12 @@ def run(
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
 ) -> None:
-    """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST."""
+    """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST.
+
+    Exits with 1 if the run broke off: nobody was left to train.
+    """
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
+    from fedcompass.simulation.ending import broke_off
     from fedcompass.simulation.problems import build_problem
     from fedcompass.simulation.run_folder import RunFolder
 
@@ -81,6 +85,8 @@ def run(
     chosen = _chosen(executor, device, no_train)
     result = _watched(folder, chosen, workers, device, max_stack, openers)
     print(_report(result, trained=not no_train))
+    if broke_off(result.summary):
+        raise typer.Exit(1)
 
 
 def _usual_name(experiment: "Experiment") -> str:
@@ -132,6 +138,8 @@ def _watched(
 
 
 def _report(result: "Result", *, trained: bool) -> str:
+    from fedcompass.simulation.ending import trouble
+
     experiment, summary = result.experiment, result.summary
     lines = [describe(experiment)]
     if trained:
@@ -153,6 +161,8 @@ def _report(result: "Result", *, trained: bool) -> str:
     lines.append(f"  record             {result.folder}")
     if result.folder is not None:
         lines.append(f"  to look at it      {reported(result.folder)}")
+    if (wrong := trouble(summary)) is not None:
+        lines.append(f"  WARNING            {wrong}")
     return "\n".join(lines)
 
 

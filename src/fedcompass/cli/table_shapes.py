@@ -6,6 +6,7 @@ from itertools import product
 from math import isnan
 
 from fedcompass.errors import SettingsError
+from fedcompass.simulation.comparison import troubles
 from fedcompass.sweeps import Cell, Comparison
 from fedcompass.sweeps.grid import label_of
 
@@ -59,15 +60,16 @@ def every_number(comparison: Comparison) -> Shape:
     """One line per cell, each number by itself and empty where there is none: for programs."""
     header = [*comparison.results.axes, "planned", "done", "failed", "reached", "time"]
     header += ["time_spread", "relative_time", "time_misses_at_horizon", "top", "top_spread"]
-    header += ["idle_share", "mean_staleness", "wins"]
+    header += ["idle_share", "mean_staleness", "wins", "broke_off", "refused_not_finite"]
     rows = []
     for cell in comparison.cells():
         counts = [cell.planned, cell.done, cell.failed]
         row = cell.row
-        numbers: list[float | None] = [None] * 10
+        numbers: list[float | None] = [None] * 12
         if row is not None:
             numbers = [row.reached, row.time, row.time_spread, row.relative, row.rank_time]
             numbers += [row.top, row.top_spread, row.idle_share, row.mean_staleness, cell.wins]
+            numbers += [row.broke_off, row.refused_not_finite]
         texts = ["" if n is None or isnan(n) else f"{n:.6g}" for n in (*counts, *numbers)]
         rows.append([*cell.labels.values(), *texts])
     return Shape(header=header, rows=rows, left=())
@@ -131,7 +133,7 @@ def _meaning(comparison: Comparison, metric: str, counts_wins: bool) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What a reader must know: what is missing, and what failed why."""
+    """What a reader must know: what is missing, what failed why, and what did not go well."""
     cells, entries = comparison.cells(), comparison.results.entries
     lines = []
     if partial := sum(cell.is_partial for cell in cells):
@@ -141,7 +143,9 @@ def notes(comparison: Comparison) -> list[str]:
         )
     errors = {entry.record.error for entry in entries if entry.record and entry.record.error}
     lines += [f"failed: {error}" for error in sorted(error for error in errors if error)]
-    return lines
+    done = [entry for entry in entries if entry.is_done]
+    outcomes = [e.record.compared(" ".join(e.labels.values())) for e in done if e.record]
+    return lines + troubles(outcomes)
 
 
 def _check_axes(named: Sequence[str], known: Sequence[str]) -> None:
@@ -188,7 +192,9 @@ def _in_grid(cell: Cell | None, metric: str) -> str:
 def _reached(cell: Cell) -> str:
     """Seeds that reached the target among those done, and of how many if some are missing."""
     reached = cell.row.reached if cell.row is not None else 0
-    return f"{reached}/{cell.done}" + (f" of {cell.planned}" if cell.is_partial else "")
+    planned = f" of {cell.planned}" if cell.is_partial else ""
+    off = f", {cell.row.broke_off} broke off" if cell.row and cell.row.broke_off else ""
+    return f"{reached}/{cell.done}{planned}{off}"
 
 
 def _time(cell: Cell) -> str:

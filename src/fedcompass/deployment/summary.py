@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedcompass.aggregation import Refusal
 from fedcompass.deployment.curve import Curve
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.finite_json import json_text
@@ -23,6 +24,7 @@ class SiteTally:
     tasks: int = 0
     updates: int = 0  # accepted
     refused: int = 0
+    not_finite: int = 0  # of the refused: they held NaN or infinity
     lost: int = 0  # tasks that failed
     left: int = 0  # how often it left or was given up
     steps: int = 0  # of accepted updates
@@ -54,6 +56,7 @@ class Summary:
     spreads: of every group that merged with two answers or more, last minus first arrival over the
         round's length.
     pending: updates accepted but not merged at the end, as [client, task, staleness].
+    quarantined: sites that are in quarantine at the end.
     """
 
     strategy: str
@@ -70,6 +73,7 @@ class Summary:
     spreads: list[float]
     pending: list[list[Any]]
     sites: dict[ClientId, SiteTally]
+    quarantined: list[ClientId] = field(default_factory=list)
 
     @property
     def idle_share(self) -> float:
@@ -102,6 +106,8 @@ class Summary:
             "local_steps": sum(site.steps for site in sites),
             "updates": sum(site.updates for site in sites),
             "refused": sum(site.refused for site in sites),
+            "refused_not_finite": sum(site.not_finite for site in sites),
+            "quarantined": self.quarantined,
             "pending_updates": len(self.pending),
             "pending": self.pending,
             "idle_share": self.idle_share,
@@ -140,6 +146,7 @@ def summarize(
         spreads=count.spreads,
         pending=[[f["client"], f["task"], f["staleness"]] for f in count.unmerged.values()],
         sites=count.sites,
+        quarantined=count.quarantined,
     )
 
 
@@ -153,6 +160,7 @@ class _Count:
     unmerged: dict[TaskId, dict[str, Any]] = field(default_factory=dict)  # folds
     version: ModelVersion = 0
     times: ClientTimes = field(default_factory=ClientTimes)
+    quarantined: list[ClientId] = field(default_factory=list)  # at the end
     tasks: dict[TaskId, tuple[Seconds, int | None]] = field(default_factory=dict)  # of unmerged
 
     def take(self, record: dict[str, Any]) -> None:
@@ -160,7 +168,9 @@ class _Count:
             case "UpdateArrived":
                 self._arrive(record)
             case "UpdateRefused":
-                self._of(record).refused += 1
+                site = self._of(record)
+                site.refused += 1
+                site.not_finite += record["reason"] == Refusal.NOT_FINITE
             case "TaskLost":
                 self._of(record).lost += 1
             case "ClientLost":
@@ -180,6 +190,8 @@ class _Count:
 
     def end(self, now: Seconds) -> None:
         """Count tasks and waits under way up to now."""
+        times = self.times.clients
+        self.quarantined = sorted(c for c, time in times.items() if time.doing == "quarantined")
         self.times.end(now)
         for client, time in self.times.clients.items():
             site = self.sites.setdefault(client, SiteTally())

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
+from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.statistics import Statistics
 from fedcompass.vocabulary import Seconds
 
@@ -150,6 +151,7 @@ def summarize(
     curve: list[dict[str, Any]],
     statistics: Statistics,
     *,
+    ended: Ended,
     now: Seconds,
     version: int,
     steps: int,
@@ -161,6 +163,7 @@ def summarize(
     reached = time_to(curve, experiment.target, metric) if experiment.target is not None else None
     return {
         "strategy": experiment.strategy["name"],
+        "ended": ended,
         "seed": experiment.seed,
         "target_metric": metric,
         "target": experiment.target,
@@ -174,6 +177,8 @@ def summarize(
         "local_steps": steps,
         "updates": sum(tally.updates for tally in statistics.clients.values()),
         "refused": sum(tally.refused for tally in statistics.clients.values()),
+        "refused_not_finite": sum(tally.not_finite for tally in statistics.clients.values()),
+        "quarantined": sorted(map(int, statistics.quarantined())),
         "pending_updates": len(pending),
         "pending": pending,
         "idle_share": statistics.idle_share(now),

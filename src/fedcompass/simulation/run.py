@@ -240,6 +240,7 @@ class Run:
                 self.experiment,
                 simulation.evaluations.rows,
                 self._statistics,
+                ended=simulation.ended,
                 now=simulation.now,
                 version=coordinator.version,
                 steps=simulation.steps,

@@ -369,10 +369,11 @@ function strategyRow(group, metric) {
   const average = (of) => mean(group.runs.map(of).filter((value) => value !== null));
   const found = group.timeToTarget();
   const scale = new TimeScale(group.runs[0].unit, group.runs[0].end);
+  const off = group.runs.filter((run) => run.brokeOff).length;
   const when = !found ? "–" : found.reached ? scale.text(found.time) : "not reached";
   return [
     group.label,
-    group.runs.length,
+    off ? `${group.runs.length}, ${off} broke off` : group.runs.length,
     found && found.runs > 1 && found.reached ? `${when} (${found.reached}/${found.runs})` : when,
     metricText(metric, average((run) => run.top(metric)?.[metric] ?? null)),
     short(average((run) => run.merges.length)),

@@ -108,6 +108,20 @@ class RunModel {
     return typeof value === "number" ? value : null;
   }
 
+  /** Whether it ended because nobody was left to train; records of old do not say so themselves. */
+  get brokeOff() {
+    const { summary, kind } = this.facts;
+    if (!summary || kind !== "simulation") return false;
+    if (summary.ended !== undefined) return summary.ended === "nobody left";
+    const left = this.lanes.some((lane) => lane.doing === "busy" || lane.doing === "waiting");
+    return this.lanes.length > 0 && !left && this.end < this.horizon;
+  }
+
+  /** Updates that were refused because they held NaN or infinity. */
+  get notFinite() {
+    return this.lanes.reduce((sum, lane) => sum + lane.notFinite, 0);
+  }
+
   /** When the run had to end, as far as anybody said. */
   get horizon() {
     return this.facts.settings?.horizon ?? this.facts.settings?.max_seconds ?? this.end;
