@@ -181,7 +181,7 @@ class Run:
         layout = Layout.of(module)
         fleet = Fleet(experiment.fleet, experiment.seed)
         saved = folder.checkpoint() if folder else None
-        self._journal = _open_journal(folder, saved, strategy)
+        self._journal = _open_journal(folder, saved, strategy, fleet)
         records: list[Journal] = [self._statistics]
         if self._journal is not None:
             records.append(self._journal)
@@ -274,12 +274,16 @@ def _remove_journal(folder: RunFolder) -> None:
 
 
 def _open_journal(
-    folder: RunFolder | None, saved: Checkpoint | None, strategy: Strategy
+    folder: RunFolder | None, saved: Checkpoint | None, strategy: Strategy, fleet: Fleet
 ) -> FileJournal | None:
     if folder is None:
         return None
     folder.check_unfinished()
-    header = {"strategy": strategy.to_json(), "seed": folder.experiment.seed}
+    header = {
+        "strategy": strategy.to_json(),
+        "seed": folder.experiment.seed,
+        "seconds_per_step": list(fleet.paces),
+    }
     if saved is None:
         _remove_journal(folder)  # of a run stopped before its first checkpoint
         return FileJournal(folder.journal, header, durable=True)

@@ -87,11 +87,12 @@ function ranking() {
   if (!found.some((one) => one.runs)) return "Nothing was measured: the timelines show who trains and who waits.";
   const goal = metricText(state.runs[0].metric, state.runs[0].target);
   if (!reached.length) return `None reached the target of ${goal}.`;
-  const seeds = (one) => (one.runs > 1 && one.reached < one.runs ? ` (${one.reached} of ${one.runs} seeds)` : "");
-  const [first, ...others] = reached.map((one) => `${one.label} after ${scale.text(one.time)}${seeds(one)}`);
+  const seeds = (one) => (one.reached < one.runs ? ` (${one.reached} of ${one.runs} seeds)` : "");
+  const [first, ...others] = reached.map((one) => `${one.label} after ${scale.text(one.rank)}${seeds(one)}`);
+  const counts = reached.some((one) => one.reached < one.runs) ? " Seeds that missed it count with the time the run had." : "";
   const missed = found.filter((one) => !one.reached).map((one) => one.label);
   const then = others.length ? `, then ${others.join(", ")}` : "";
-  return `The target of ${goal} was reached first by ${first}${then}${missed.length ? `; not by ${missed.join(", ")}` : ""}.`;
+  return `The target of ${goal} was reached first by ${first}${then}${missed.length ? `; not by ${missed.join(", ")}` : ""}.${counts}`;
 }
 
 function notices() {

@@ -15,6 +15,7 @@ class Lane {
     this.spans = { waiting: [], quarantined: [], away: [] }; // [from, until]; null while it lasts
     this.open = null; // the task it is training
     this.last = null; // the answered task after which it waits
+    this.took = []; // seconds per step of each answer, without overhead where that is known
     this.pace = null; // what the scheduler believes: {perStep, overhead}
     this.updates = 0;
     this.refused = 0;
@@ -125,6 +126,17 @@ class RunModel {
   /** When the run had to end, as far as anybody said. */
   get horizon() {
     return this.facts.settings?.horizon ?? this.facts.settings?.max_seconds ?? this.end;
+  }
+
+  /** Up to when its curve is known: the last value holds to the horizon of a run that went so far. */
+  get knownUntil() {
+    const { settings, summary } = this.facts;
+    const last = this.rows.at(-1)?.time ?? 0;
+    if (!summary) return last;
+    const atLimit = settings?.max_updates != null && (summary.global_updates ?? 0) >= settings.max_updates;
+    const atTarget = summary.time_to_target != null && Boolean(settings?.stop_at_target);
+    const horizon = atLimit || atTarget ? 0 : settings?.horizon ?? 0;
+    return Math.max(last, settings?.run_at_least ?? 0, horizon);
   }
 
   get modelBytes() {
@@ -290,6 +302,8 @@ class RunModel {
     const seen = apart
       ? { perStep: compute / task.done, overhead: elapsed - compute }
       : { perStep: elapsed / task.done, overhead: 0 };
+    const known = compute >= 0 && compute <= elapsed && compute !== null;
+    lane.took.push((known ? compute : elapsed) / task.done);
     const newest = settings.newest_weight ?? 1;
     const before = lane.pace ?? seen;
     lane.pace = {
@@ -345,10 +359,16 @@ class RunModel {
     return this.lanes.reduce((sum, lane) => sum + lane.updates, 0);
   }
 
-  /** The slowest client's time per step over the fastest one's. */
+  /**
+   * The slowest client's time per step over the fastest one's: of the fleet's paces where they are
+   * recorded, else of each client's median round, which a few odd ones do not move.
+   */
   speedRatio() {
-    const paces = this.lanes.filter((lane) => lane.pace).map((lane) => lane.pace.perStep);
-    return paces.length > 1 ? Math.max(...paces) / Math.min(...paces) : null;
+    const known = this.header.seconds_per_step;
+    const paces = Array.isArray(known)
+      ? known
+      : this.lanes.filter((lane) => lane.took.length).map((lane) => median(lane.took));
+    return paces.length > 1 ? largest(paces) / paces.reduce((a, b) => Math.min(a, b)) : null;
   }
 
   /** How often the model had travelled, down or up, before an evaluation. */
