@@ -159,7 +159,7 @@ def statistics_of(records: list[dict[str, Any]], now: float) -> tuple[float, Tim
 
 
 def summary_of(journal: Path, now: float) -> tuple[float, Times]:
-    curve = Curve(LineFile(journal.parent / "none.jsonl"), "accuracy", None)
+    curve = Curve(LineFile(journal.parent / "none.jsonl"), "accuracy", None, rises=True)
     settings = FederationSettings(max_updates=1)
     summary = summarize(settings, curve, journal, reason="stopped", now=now)
     return summary.idle_share, {c: (s.busy, s.waiting) for c, s in summary.sites.items()}

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedcompass.cli.metric_text import metric_text
 from fedcompass.cli.plain_table import plain_table
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def summary_line(path: Path) -> str:
     summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     metric = summary["target_metric"]
     best = summary.get(f"top_{metric}")
-    measured = "" if best is None else f", best {metric} {best:.1%}"
+    measured = "" if best is None else f", best {metric} {metric_text(metric, best)}"
     return (
         f"over ({summary['reason']}) after {summary['seconds']:.0f} s and "
         f"{summary['global_updates']} global updates{measured}{_wrong(summary)}; see {path}"

@@ -9,6 +9,7 @@ import typer
 from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
+from fedcompass.cli.metric_text import metric_text
 from fedcompass.cli.options import experiment_from, next_free
 from fedcompass.cli.report import reported
 from fedcompass.errors import FedcompassError, RunFolderError
@@ -186,9 +187,9 @@ def _accuracy_lines(result: "Result") -> list[str]:
     if summary["target"] is not None:
         reached = summary["time_to_target"]
         when = f"after {reached:.1f} s of virtual time" if reached is not None else "not reached"
-        lines.append(f"  {metric} {summary['target']:.0%}       {when}")
+        lines.append(f"  {metric} {metric_text(metric, summary['target'], 0)}       {when}")
+    top, final = (metric_text(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
     lines.append(
-        f"  top {metric}       {summary[f'top_{metric}']:.1%} "
-        f"at {summary['time_of_top']:.1f} s; {summary[f'final_{metric}']:.1%} at the end"
+        f"  top {metric}       {top} at {summary['time_of_top']:.1f} s; {final} at the end"
     )
     return lines

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fedcompass.cli.duration import in_words
+from fedcompass.cli.metric_text import metric_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -159,7 +160,8 @@ def _outcome(record: "Record") -> str:
         return f"failed: {record.error}"
     reached = outcome.time_to_target
     when = f"target after {reached:.1f} s" if reached is not None else "target not reached"
-    top = "" if outcome.top is None else f", top {outcome.top:.1%}"
+    metric = record.experiment["evaluation"]["target_metric"]
+    top = "" if outcome.top is None else f", top {metric_text(metric, outcome.top)}"
     off = "; broke off: nobody is left to train" if outcome.broke_off else ""
     refused = outcome.refused_not_finite
     nan = f"; {refused} updates refused for NaN or infinity" if refused else ""

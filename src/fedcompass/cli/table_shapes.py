@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import isnan
 
+from fedcompass.cli.metric_text import metric_text
 from fedcompass.errors import SettingsError
 from fedcompass.simulation.comparison import troubles
 from fedcompass.sweeps import Cell, Comparison
@@ -208,15 +209,17 @@ def _top(cell: Cell) -> str:
     row = cell.row
     if row is None or isnan(row.top):
         return _NOT_YET if row is None else _NOTHING
-    is_share = cell.experiment["evaluation"]["target_metric"] != "loss"
-    form = ".1%" if is_share else ".3f"
-    return f"{row.top:{form}}" + ("" if row.top_spread is None else f" ± {row.top_spread:{form}}")
+    metric = cell.experiment["evaluation"]["target_metric"]
+    spread = "" if row.top_spread is None else f" ± {metric_text(metric, row.top_spread)}"
+    return metric_text(metric, row.top) + spread
 
 
 def _time_header(cells: Sequence[Cell]) -> str:
     targets = {label_of(cell.experiment.get("target")) for cell in cells}
     try:
-        return f"time to {float(targets.pop()):.0%}" if len(targets) == 1 else "time to target"
+        if len(targets) != 1:
+            return "time to target"
+        return f"time to {metric_text(_metric(cells), float(targets.pop()), 0)}"
     except ValueError:
         return "time to target"
 

@@ -16,6 +16,7 @@ from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
 from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.statistics import Statistics
+from fedcompass.training.metrics import higher_is_better
 from fedcompass.vocabulary import Seconds
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "write_whole",
 ]
 
-_LOWER_IS_BETTER = ("loss",)
 _NOT_METRICS = ("time", "version", "clients")  # of a row
 
 
@@ -55,12 +55,12 @@ class Result:
     def time_to(self, target: float, metric: str | None = None) -> Seconds | None:
         """Virtual time of the first evaluation at or above the target; None if there is none.
 
-        A loss is to fall: there it is the first at or below.
+        A metric that is to fall, such as a loss: the first at or below.
         """
         return time_to(self.curve, target, metric or self.experiment.evaluation.target_metric)
 
     def top(self, metric: str | None = None) -> float:
-        """The best value of a metric: the highest, of a loss the lowest.
+        """The best value of a metric: the highest, of one that is to fall the lowest.
 
         Raises:
             SettingsError: it was not measured.
@@ -129,10 +129,15 @@ def time_to(curve: list[dict[str, Any]], target: float, metric: str) -> Seconds 
 
 
 def score(metric: str, value: float) -> float:
-    """A metric's value such that higher is better; one that is not a number is the worst."""
+    """A metric's value such that higher is better; one that is not a number is the worst.
+
+    Raises:
+        SettingsError: no metric has this name, so that nobody knows its direction.
+    """
+    rises = higher_is_better(metric)
     if isnan(value):
         return -inf
-    return -value if metric in _LOWER_IS_BETTER else value
+    return value if rises else -value
 
 
 def _best_row(curve: list[dict[str, Any]], metric: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from fedcompass.simulation.saving import Saver, Tee, restore
 from fedcompass.simulation.statistics import Statistics
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
+from fedcompass.training.metrics import higher_is_better
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import ClientId, Seconds
 
@@ -283,6 +284,11 @@ def _open_journal(
         "strategy": strategy.to_json(),
         "seed": folder.experiment.seed,
         "seconds_per_step": list(fleet.paces),
+        "lower_is_better": [
+            metric
+            for metric in folder.experiment.evaluation.metrics
+            if not higher_is_better(metric)
+        ],
     }
     if saved is None:
         _remove_journal(folder)  # of a run stopped before its first checkpoint

@@ -207,7 +207,7 @@ function clientRows(run) {
 function clientScores(run) {
   const rows = clientRows(run);
   const value = (row, lane, i) => (Array.isArray(row.clients) ? row.clients[i] : row.clients[lane.client]) ?? null;
-  const better = run.metric === "loss" ? Math.min : Math.max;
+  const better = run.falls(run.metric) ? Math.min : Math.max;
   return {
     last: run.lanes.map((lane, i) => value(rows.at(-1), lane, i)),
     best: run.lanes.map((lane, i) => rows.map((row) => value(row, lane, i)).filter((v) => v !== null).reduce((a, b) => (a === null ? b : better(a, b)), null)),

@@ -378,8 +378,15 @@ class RunModel {
     return down + up;
   }
 
+  /** Whether a metric is to fall; a record of old does not say, and then only a loss is. */
+  falls(metric) {
+    const { settings } = this.facts;
+    if (metric === this.metric && typeof settings?.higher_is_better === "boolean") return !settings.higher_is_better;
+    return (this.header.lower_is_better ?? ["loss"]).includes(metric);
+  }
+
   timeTo(target, metric) {
-    const enough = (value) => (metric === "loss" ? value <= target : value >= target);
+    const enough = (value) => (this.falls(metric) ? value <= target : value >= target);
     const row = this.rows.find((r) => typeof r[metric] === "number" && enough(r[metric]));
     return row ? row.time : null;
   }
@@ -389,7 +396,7 @@ class RunModel {
     for (const row of this.rows) {
       const value = row[metric];
       if (typeof value !== "number") continue;
-      if (best === null || (metric === "loss" ? value < best[metric] : value > best[metric])) best = row;
+      if (best === null || (this.falls(metric) ? value < best[metric] : value > best[metric])) best = row;
     }
     return best;
   }
