@@ -24,7 +24,7 @@ from fedcompass.settings import Settings, merged
 from fedcompass.simulation.fleet_settings import FleetSettings
 from fedcompass.strategies import Strategy, known_keys
 from fedcompass.training.local_settings import LocalSettings
-from fedcompass.training.metrics import check_metrics
+from fedcompass.training.metrics import check_metrics, is_share
 
 __all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_toml"]
 
@@ -53,7 +53,7 @@ class EvaluationSettings(Settings):
 
     metrics: tuple[str, ...] = ("loss", "accuracy")
     target_metric: str = "accuracy"
-    """The metric that `target` and the best model are about; a loss is to fall, others rise."""
+    """The metric that `target` and the best model are about; it rises or falls by its direction."""
 
     per_client: bool = False
     """Also measure the target metric on each client's own samples."""
@@ -141,8 +141,8 @@ class Experiment(Settings):
         self.chosen_strategy()
         if self.loss is not None:
             check_loss(self.loss)
-        shares = ("accuracy", "balanced_accuracy", "binary_accuracy", "concordance", "dice")
-        if self.target is not None and self.evaluation.target_metric in shares and self.target > 1:
+        is_share_of_one = is_share(self.evaluation.target_metric)
+        if self.target is not None and is_share_of_one and self.target > 1:
             raise ValueError(
                 f"target is {self.target:g}; allowed: at most 1 for "
                 f"{self.evaluation.target_metric} (80% is 0.8)"

@@ -209,3 +209,14 @@ def test_a_line_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -
     assert view.refresh() == [{"at": 7.0, "what": "left", "who": "north"}]
     assert view.sites["north"].state == "left"
     assert (view.updates, view.refused) == (1, 1)
+
+
+def test_progress_says_of_which_version_an_accuracy_is(tmp_path: Path) -> None:
+    """Measuring takes longer than merging: the newest accuracy may be of an older model."""
+    from fedcompass.cli.deploy_progress import _line
+    from fedcompass.deployment.run_view import RunView
+
+    view = RunView(tmp_path, version=7, seconds=3.0, metrics={"version": 6, "accuracy": 0.5})
+    assert "version 7  accuracy 50.0% (of version 6)  0 answers" in _line(view)
+    view.metrics["version"] = 7
+    assert "version 7  accuracy 50.0%  0 answers" in _line(view)

@@ -26,7 +26,8 @@ SUMS = """() => fedcompass.state.runs.map((run) => ({
   merges: run.merges.length,
   lanes: run.lanes.map((lane) => ({
     client: Number(lane.client), tasks: lane.tasks.length, updates: lane.updates,
-    refused: lane.refused, steps: lane.steps, weight: lane.weight, ...lane.until(run.end),
+    refused: lane.refused, not_finite: lane.notFinite, steps: lane.steps, weight: lane.weight,
+    ...lane.until(run.end),
   })),
 }))"""
 
@@ -401,3 +402,41 @@ def test_a_five_megabyte_journal_is_read_in_pieces_that_let_the_page_breathe(
         page.evaluate(f"fedcompass.state.view.zoom({zoom})")
         drawn(page)
     assert page.evaluate(INKED) > 5
+
+
+def diverging(folder: Path, **changes: Any) -> Path:
+    chosen = experiment(local={"learning_rate": 1e30}, horizon=30.0, **changes)
+    simulate(chosen, problem=problem(), folder=folder)
+    return folder
+
+
+def test_the_headline_of_a_run_that_diverged_says_so(tmp_path: Path, open_page: Open) -> None:
+    page = open_page(report_of(diverging(tmp_path / "run"), to=tmp_path / "report.html"))
+    expect(page.locator("#summary")).to_contain_text(
+        "of 30 s: nobody was left to train (4 of 4 clients in quarantine). 12 updates refused for "
+        "NaN or infinity. 4 clients train"
+    )
+    expect(page.locator("#summary")).to_contain_text("This run broke off at ")
+    expect(page.locator("#status")).to_have_text("broke off")
+
+
+def test_an_old_record_of_a_run_that_broke_off_is_recognised(
+    tmp_path: Path, open_page: Open
+) -> None:
+    folder = diverging(tmp_path / "run")
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["ended"], summary["refused_not_finite"], summary["quarantined"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    page = open_page(report_of(folder, to=tmp_path / "report.html"))
+    expect(page.locator("#status")).to_have_text("broke off")
+
+
+def test_a_comparison_names_the_run_that_broke_off(tmp_path: Path, open_page: Open) -> None:
+    for seed in (0, 1):
+        simulate(experiment("fedavg", seed=seed), problem=problem(), folder=tmp_path / f"a{seed}")
+    diverging(tmp_path / "b0")
+    page = open_page(report_of(*sorted(tmp_path.iterdir()), to=tmp_path / "report.html"))
+    expect(page.locator("#summary")).to_contain_text("fedcompass broke off at ")
+    expect(page.locator("#summary")).to_contain_text("12 updates refused for NaN or infinity (fed")
+    cells = page.locator("#strategies tbody tr").nth(1).locator("td")
+    assert cells.first.inner_text() == "1, 1 broke off"

@@ -93,17 +93,18 @@ def test_a_refused_answer_ends_its_task() -> None:
         start(2, at=3.0),
         UpdateArrived(at=4.0, client="0", task=2, steps_done=10),
     )
-    tally = statistics.clients["0"].until(6.0)
-    assert (tally.tasks, tally.refused) == (2, 1)
-    assert (tally.busy, tally.waiting) == (3.0, 3.0)
+    tally, time = statistics.clients["0"], statistics.time_of("0", 6.0)
+    assert (tally.tasks, tally.refused, tally.not_finite) == (2, 1, 1)
+    assert (time.busy, time.waiting) == (3.0, 3.0)
 
 
 def test_a_forged_answer_does_not_end_a_live_task() -> None:
     statistics = told(
         start(1, at=0.0), UpdateRefused(at=2.0, client="0", task=7, reason="unexpected-task")
     )
-    tally = statistics.clients["0"].until(5.0)
-    assert (tally.busy, tally.waiting, tally.refused) == (5.0, 0.0, 1)
+    time = statistics.time_of("0", 5.0)
+    assert (time.busy, time.waiting) == (5.0, 0.0)
+    assert (statistics.clients["0"].refused, statistics.clients["0"].not_finite) == (1, 0)
 
 
 def test_who_is_gone_or_in_quarantine_neither_works_nor_waits() -> None:
@@ -117,9 +118,10 @@ def test_who_is_gone_or_in_quarantine_neither_works_nor_waits() -> None:
         UpdateRefused(at=2.0, client="1", task=3, reason="not-finite"),
         Quarantine(at=2.0, client="1"),
     )
-    left, excluded = (statistics.clients[client].until(99.0) for client in "01")
-    assert (left.busy, left.waiting) == (2.0, 0.0)
-    assert (excluded.busy, excluded.waiting) == (1.0, 0.0)
+    left, excluded = (statistics.time_of(client, 99.0) for client in "01")
+    assert (left.busy, left.waiting) == (3.0, 0.0)  # the task it left in counts until then
+    assert (excluded.busy, excluded.waiting, excluded.quarantined) == (1.0, 0.0, 97.0)
+    assert statistics.quarantined() == ["1"]
 
 
 def test_nothing_has_happened_yet() -> None:

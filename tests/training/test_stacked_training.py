@@ -190,9 +190,9 @@ def test_a_stack_of_models_is_measured_like_each_alone(model: Callable[[], nn.Mo
     trainer = trainer_of(problem, settings)
     alone = [LocalTrainer(problem, settings, seed=seed) for seed in range(6)]
     states = [one.initial_state() for one in alone]
-    found = trainer.evaluator.evaluate(states, problem.test, problem.metrics, problem.loss)
+    found = trainer.evaluator.evaluate(states, problem.test, ("loss", "accuracy"), problem.loss)
     for one, state, metrics in zip(alone, states, found, strict=True):
-        wanted = evaluate(one, state, problem.test, problem.metrics)
+        wanted = evaluate(one, state, problem.test, ("loss", "accuracy"))
         assert metrics["accuracy"] == wanted["accuracy"]
         assert metrics["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
 

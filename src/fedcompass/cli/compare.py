@@ -10,6 +10,7 @@ import typer
 from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
+from fedcompass.cli.metric_text import metric_text
 from fedcompass.cli.options import experiment_from, next_free
 from fedcompass.cli.plain_table import plain_table
 from fedcompass.cli.report import reported
@@ -64,9 +65,12 @@ def compare(
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
 ) -> None:
-    """Run several strategies on the same fleets and seeds and compare their time to target."""
+    """Run several strategies on the same fleets and seeds and compare their time to target.
+
+    Exits with 1 if a run broke off: nobody was left to train. The others are shown all the same.
+    """
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
-    from fedcompass.simulation.comparison import comparison_rows
+    from fedcompass.simulation.comparison import comparison_rows, troubles
 
     openers = track.tracker_openers(tensorboard, mlflow)
     grid = _grid(file, assignments, given, strategies, seeds)
@@ -81,6 +85,10 @@ def compare(
     print(_meaning(rows, grid[0]))
     print(f"Every run's journal, curve and model: {root}")
     print(f"To look at them: {reported(root)}")
+    for line in troubles(outcomes):
+        print(line)
+    if any(outcome.broke_off for outcome in outcomes):
+        raise typer.Exit(1)
 
 
 def _grid(
@@ -143,39 +151,46 @@ def _run_all(
         for number, outcome in simulate_many(grid, folders=folders, workers=workers, device=device):
             outcomes[number] = outcome
             hand_over(folders[number], track.run_name(folders[number]), openers)
-            print(_progress(outcome, len(outcomes), len(grid)), file=sys.stderr, flush=True)
+            metric = grid[number].evaluation.target_metric
+            line = _progress(outcome, metric, len(outcomes), len(grid))
+            print(line, file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print(f"\nstopped; finished runs are in {root}", file=sys.stderr)
         raise typer.Exit(130) from None
     return [outcomes[number] for number in range(len(grid))]
 
 
-def _progress(outcome: "Outcome", done: int, total: int) -> str:
+def _progress(outcome: "Outcome", metric: str, done: int, total: int) -> str:
     reached = outcome.time_to_target
     when = f"target after {reached:.1f} s" if reached is not None else "target not reached"
+    off = ", broke off: nobody is left to train" if outcome.broke_off else ""
     return (
-        f"  [{done}/{total}] seed {outcome.seed} {outcome.strategy}: {when}, top {outcome.top:.1%}"
+        f"  [{done}/{total}] seed {outcome.seed} {outcome.strategy}: {when}, "
+        f"top {metric_text(metric, outcome.top)}{off}"
     )
 
 
 def _table(rows: "Sequence[StrategyRow]", experiment: "Experiment") -> str:
     metric = experiment.evaluation.target_metric
-    goal = f"{experiment.target:.0%}" if experiment.target is not None else "target"
+    target = experiment.target
+    goal = metric_text(metric, target, 0) if target is not None else "target"
     header = ["strategy", f"time to {goal}", "reached", f"vs {_REFERENCE}", f"top {metric}"]
     header += ["waiting", "staleness", "wins"]
-    lines = plain_table(header, [_cells(row) for row in rows], left=(0,)).splitlines()
+    lines = plain_table(header, [_cells(row, metric) for row in rows], left=(0,)).splitlines()
     return "\n" + "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def _cells(row: "StrategyRow") -> list[str]:
+def _cells(row: "StrategyRow", metric: str) -> list[str]:
     time = "-" if row.time is None else f"{row.time:.1f} s"
     if row.time is not None and row.time_spread is not None:
         time += f" ± {row.time_spread:.1f}"
-    top = f"{row.top:.1%}" + (f" ± {row.top_spread:.1%}" if row.top_spread is not None else "")
+    top = metric_text(metric, row.top)
+    if row.top_spread is not None:
+        top += f" ± {metric_text(metric, row.top_spread)}"
     return [
         row.strategy,
         time,
-        f"{row.reached}/{row.seeds}",
+        f"{row.reached}/{row.seeds}" + (f", {row.broke_off} broke off" if row.broke_off else ""),
         "-" if row.relative is None else f"{row.relative:.2f}x",
         top,
         f"{row.idle_share:.0%}",

@@ -205,7 +205,9 @@ def status(
     view.refresh()
     state = "finished" if view.finished else "not finished"
     metrics = "  ".join(f"{k} {v:.4g}" for k, v in view.metrics.items() if k not in _NOT_METRICS)
-    print(f"{state}, {view.seconds:.0f} s, version {view.version}  {metrics}")
+    measured = view.metrics.get("version", view.version)
+    behind = f" (of version {measured})" if measured != view.version else ""
+    print(f"{state}, {view.seconds:.0f} s, version {view.version}  {metrics}{behind}")
     rows = [
         (name, site.state, str(site.updates), str(site.steps), f"{site.seconds:.0f}")
         for name, site in sorted(view.sites.items())

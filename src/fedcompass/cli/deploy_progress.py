@@ -5,6 +5,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.live import Live
     from rich.table import Table
 
@@ -80,8 +82,18 @@ def _told(line: dict[str, Any]) -> str:
     return f"{line.get('at', 0.0):7.1f} s  {who} {what}{samples}{': ' if why else ''}{why}"
 
 
+def _measured(metrics: "Mapping[str, Any]", version: int) -> str:
+    """The newest accuracy; whose it is, where the model has changed since it was measured."""
+    if "accuracy" not in metrics:
+        return ""
+    behind = metrics["version"] != version
+    return f"  accuracy {metrics['accuracy']:.1%}" + (
+        f" (of version {metrics['version']})" if behind else ""
+    )
+
+
 def _line(view: "RunView") -> str:
-    measured = f"  accuracy {view.metrics['accuracy']:.1%}" if "accuracy" in view.metrics else ""
+    measured = _measured(view.metrics, view.version)
     return (
         f"{view.seconds:7.1f} s  version {view.version}{measured}  "
         f"{view.updates} answers from {len(view.sites)} sites"

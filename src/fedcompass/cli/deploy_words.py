@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedcompass.cli.metric_text import metric_text
 from fedcompass.cli.plain_table import plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fedcompass.deployment.checks import Finding
     from fedcompass.deployment.demo import DemoRun
 
@@ -24,11 +27,18 @@ def summary_line(path: Path) -> str:
     summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     metric = summary["target_metric"]
     best = summary.get(f"top_{metric}")
-    measured = "" if best is None else f", best {metric} {best:.1%}"
+    measured = "" if best is None else f", best {metric} {metric_text(metric, best)}"
     return (
         f"over ({summary['reason']}) after {summary['seconds']:.0f} s and "
-        f"{summary['global_updates']} global updates{measured}; see {path}"
+        f"{summary['global_updates']} global updates{measured}{_wrong(summary)}; see {path}"
     )
+
+
+def _wrong(summary: "Mapping[str, Any]") -> str:
+    """What did not go well in a run."""
+    refused, excluded = summary.get("refused_not_finite", 0), summary.get("quarantined", [])
+    told = f"; {refused} updates refused for NaN or infinity" if refused else ""
+    return told + (f"; in quarantine: {', '.join(excluded)}" if excluded else "")
 
 
 def run_told(run: "DemoRun") -> str:
@@ -54,7 +64,7 @@ def run_told(run: "DemoRun") -> str:
     table = plain_table(header, rows, left=(0,))
     return "\n".join(
         [
-            f"{run.strategy}: {when} (wall time)",
+            f"{run.strategy}: {when} (wall time){_wrong(summary)}",
             f"  global updates     {summary['global_updates']} from {summary['updates']} answers, "
             f"{summary['local_steps']:,} local steps",
             f"  arrival spread     {told} (mean of {groups} merges)",

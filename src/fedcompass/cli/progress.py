@@ -5,6 +5,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from fedcompass.cli.metric_text import metric_text
 from fedcompass.scheduling.compass import Compass
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class Progress:
         ]
         metric = self._experiment.evaluation.target_metric
         if simulation.evaluations.rows:
-            parts.append(f"{metric} {simulation.evaluations.rows[-1][metric]:.1%}")
+            newest = simulation.evaluations.rows[-1][metric]
+            parts.append(f"{metric} {metric_text(metric, newest)}")
         policy = simulation.coordinator.scheduler.policy
         if isinstance(policy, Compass):
             parts.append(f"{len(policy.open_groups)} groups")

@@ -9,6 +9,7 @@ import typer
 from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
+from fedcompass.cli.metric_text import metric_text
 from fedcompass.cli.options import experiment_from, next_free
 from fedcompass.cli.report import reported
 from fedcompass.errors import FedcompassError, RunFolderError
@@ -61,8 +62,12 @@ def run(
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
 ) -> None:
-    """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST."""
+    """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST.
+
+    Exits with 1 if the run broke off: nobody was left to train.
+    """
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
+    from fedcompass.simulation.ending import broke_off
     from fedcompass.simulation.problems import build_problem
     from fedcompass.simulation.run_folder import RunFolder
 
@@ -81,6 +86,8 @@ def run(
     chosen = _chosen(executor, device, no_train)
     result = _watched(folder, chosen, workers, device, max_stack, openers)
     print(_report(result, trained=not no_train))
+    if broke_off(result.summary):
+        raise typer.Exit(1)
 
 
 def _usual_name(experiment: "Experiment") -> str:
@@ -132,6 +139,8 @@ def _watched(
 
 
 def _report(result: "Result", *, trained: bool) -> str:
+    from fedcompass.simulation.ending import trouble
+
     experiment, summary = result.experiment, result.summary
     lines = [describe(experiment)]
     if trained:
@@ -153,6 +162,8 @@ def _report(result: "Result", *, trained: bool) -> str:
     lines.append(f"  record             {result.folder}")
     if result.folder is not None:
         lines.append(f"  to look at it      {reported(result.folder)}")
+    if (wrong := trouble(summary)) is not None:
+        lines.append(f"  WARNING            {wrong}")
     return "\n".join(lines)
 
 
@@ -176,9 +187,9 @@ def _accuracy_lines(result: "Result") -> list[str]:
     if summary["target"] is not None:
         reached = summary["time_to_target"]
         when = f"after {reached:.1f} s of virtual time" if reached is not None else "not reached"
-        lines.append(f"  {metric} {summary['target']:.0%}       {when}")
+        lines.append(f"  {metric} {metric_text(metric, summary['target'], 0)}       {when}")
+    top, final = (metric_text(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
     lines.append(
-        f"  top {metric}       {summary[f'top_{metric}']:.1%} "
-        f"at {summary['time_of_top']:.1f} s; {summary[f'final_{metric}']:.1%} at the end"
+        f"  top {metric}       {top} at {summary['time_of_top']:.1f} s; {final} at the end"
     )
     return lines

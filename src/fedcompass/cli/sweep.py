@@ -42,7 +42,11 @@ def sweep(
         typer.Option(metavar="ray[://HOST:PORT]", help="A Ray cluster to run on; or HOST:PORT."),
     ] = None,
 ) -> None:
-    """Run what a sweep's store does not have yet; the same command goes on where it stopped."""
+    """Run what a sweep's store does not have yet; the same command goes on where it stopped.
+
+    Exits with 1 if runs failed. One that broke off, as nobody was left to train, is a result: it
+    is kept and marked.
+    """
     seconds = None if budget is None else parse_duration(budget)
     from fedcompass.cli.sweep_progress import SweepProgress
     from fedcompass.sweeps import Store, Sweep

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fedcompass.cli.duration import in_words
+from fedcompass.cli.metric_text import metric_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,6 +40,7 @@ class SweepProgress:
         self._done: Counter[_Place] = Counter()
         self._failed: Counter[_Place] = Counter()
         self._finished = {key for key in self._places if store.finished(key) is not None}
+        self._broke_off = {key for key in self._finished if _broke_off(store.finished(key))}
         for key in self._finished:
             self._done.update(self._cell(planned) for planned in self._places[key])
         self._before = len(self._finished)
@@ -52,7 +54,9 @@ class SweepProgress:
 
     def state(self) -> str:
         """How many runs are done, in words."""
-        return f"{len(self._finished)} of {len(self._places)} done"
+        off = len(self._broke_off)
+        marked = f", {off} of them broke off: nobody was left to train" if off else ""
+        return f"{len(self._finished)} of {len(self._places)} done{marked}"
 
     def update(self, record: "Record") -> None:
         """Count a run that ended."""
@@ -62,7 +66,9 @@ class SweepProgress:
             self._done.update(cells)
         else:
             self._failed.update(cells)
-        if self._live is None or not record.is_done:
+        if record.outcome is not None and record.outcome.broke_off:
+            self._broke_off.add(record.key)
+        if self._live is None or not record.is_done or record.key in self._broke_off:
             self.say(self._line(record))
 
     def say(self, line: str) -> None:
@@ -144,10 +150,19 @@ class SweepProgress:
             self._live.stop()
 
 
+def _broke_off(record: "Record | None") -> bool:
+    return record is not None and record.outcome is not None and record.outcome.broke_off
+
+
 def _outcome(record: "Record") -> str:
     outcome = record.outcome
     if outcome is None:
         return f"failed: {record.error}"
     reached = outcome.time_to_target
     when = f"target after {reached:.1f} s" if reached is not None else "target not reached"
-    return when if outcome.top is None else f"{when}, top {outcome.top:.1%}"
+    metric = record.experiment["evaluation"]["target_metric"]
+    top = "" if outcome.top is None else f", top {metric_text(metric, outcome.top)}"
+    off = "; broke off: nobody is left to train" if outcome.broke_off else ""
+    refused = outcome.refused_not_finite
+    nan = f"; {refused} updates refused for NaN or infinity" if refused else ""
+    return f"{when}{top}{off}{nan}"

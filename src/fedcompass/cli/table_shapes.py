@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import isnan
 
+from fedcompass.cli.metric_text import metric_text
 from fedcompass.errors import SettingsError
+from fedcompass.simulation.comparison import troubles
 from fedcompass.sweeps import Cell, Comparison
 from fedcompass.sweeps.grid import label_of
 
@@ -59,15 +61,16 @@ def every_number(comparison: Comparison) -> Shape:
     """One line per cell, each number by itself and empty where there is none: for programs."""
     header = [*comparison.results.axes, "planned", "done", "failed", "reached", "time"]
     header += ["time_spread", "relative_time", "time_misses_at_horizon", "top", "top_spread"]
-    header += ["idle_share", "mean_staleness", "wins"]
+    header += ["idle_share", "mean_staleness", "wins", "broke_off", "refused_not_finite"]
     rows = []
     for cell in comparison.cells():
         counts = [cell.planned, cell.done, cell.failed]
         row = cell.row
-        numbers: list[float | None] = [None] * 10
+        numbers: list[float | None] = [None] * 12
         if row is not None:
             numbers = [row.reached, row.time, row.time_spread, row.relative, row.rank_time]
             numbers += [row.top, row.top_spread, row.idle_share, row.mean_staleness, cell.wins]
+            numbers += [row.broke_off, row.refused_not_finite]
         texts = ["" if n is None or isnan(n) else f"{n:.6g}" for n in (*counts, *numbers)]
         rows.append([*cell.labels.values(), *texts])
     return Shape(header=header, rows=rows, left=())
@@ -131,7 +134,7 @@ def _meaning(comparison: Comparison, metric: str, counts_wins: bool) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What a reader must know: what is missing, and what failed why."""
+    """What a reader must know: what is missing, what failed why, and what did not go well."""
     cells, entries = comparison.cells(), comparison.results.entries
     lines = []
     if partial := sum(cell.is_partial for cell in cells):
@@ -141,7 +144,9 @@ def notes(comparison: Comparison) -> list[str]:
         )
     errors = {entry.record.error for entry in entries if entry.record and entry.record.error}
     lines += [f"failed: {error}" for error in sorted(error for error in errors if error)]
-    return lines
+    done = [entry for entry in entries if entry.is_done]
+    outcomes = [e.record.compared(" ".join(e.labels.values())) for e in done if e.record]
+    return lines + troubles(outcomes)
 
 
 def _check_axes(named: Sequence[str], known: Sequence[str]) -> None:
@@ -188,7 +193,9 @@ def _in_grid(cell: Cell | None, metric: str) -> str:
 def _reached(cell: Cell) -> str:
     """Seeds that reached the target among those done, and of how many if some are missing."""
     reached = cell.row.reached if cell.row is not None else 0
-    return f"{reached}/{cell.done}" + (f" of {cell.planned}" if cell.is_partial else "")
+    planned = f" of {cell.planned}" if cell.is_partial else ""
+    off = f", {cell.row.broke_off} broke off" if cell.row and cell.row.broke_off else ""
+    return f"{reached}/{cell.done}{planned}{off}"
 
 
 def _time(cell: Cell) -> str:
@@ -202,15 +209,17 @@ def _top(cell: Cell) -> str:
     row = cell.row
     if row is None or isnan(row.top):
         return _NOT_YET if row is None else _NOTHING
-    is_share = cell.experiment["evaluation"]["target_metric"] != "loss"
-    form = ".1%" if is_share else ".3f"
-    return f"{row.top:{form}}" + ("" if row.top_spread is None else f" ± {row.top_spread:{form}}")
+    metric = cell.experiment["evaluation"]["target_metric"]
+    spread = "" if row.top_spread is None else f" ± {metric_text(metric, row.top_spread)}"
+    return metric_text(metric, row.top) + spread
 
 
 def _time_header(cells: Sequence[Cell]) -> str:
     targets = {label_of(cell.experiment.get("target")) for cell in cells}
     try:
-        return f"time to {float(targets.pop()):.0%}" if len(targets) == 1 else "time to target"
+        if len(targets) != 1:
+            return "time to target"
+        return f"time to {metric_text(_metric(cells), float(targets.pop()), 0)}"
     except ValueError:
         return "time to target"
 

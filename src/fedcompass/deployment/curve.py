@@ -10,8 +10,6 @@ from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = ["Curve"]
 
-_LOWER_IS_BETTER = ("loss",)
-
 
 class Curve:
     """One row per evaluation: time, version and metrics.
@@ -20,10 +18,11 @@ class Curve:
         lines: metrics.jsonl; rows that are there already are part of the run.
         metric: which one a target and the best model are about.
         target: what it should reach.
+        rises: whether higher is better.
     """
 
-    def __init__(self, lines: LineFile, metric: str, target: float | None) -> None:
-        self._lines, self._metric, self._target = lines, metric, target
+    def __init__(self, lines: LineFile, metric: str, target: float | None, *, rises: bool) -> None:
+        self._lines, self._metric, self._target, self._rises = lines, metric, target, rises
         self.rows: list[dict[str, Any]] = lines.records()
 
     def add(self, measured: Measured) -> bool:
@@ -67,4 +66,4 @@ class Curve:
         return -inf if value is None or isnan(value) else self._signed(value)
 
     def _signed(self, value: float) -> float:
-        return -value if self._metric in _LOWER_IS_BETTER else value
+        return value if self._rises else -value

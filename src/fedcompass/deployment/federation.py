@@ -62,7 +62,9 @@ class Federation:
         self._run = DurableRun(settings, layout, initial, folder, resume=resume, wall=wall)
         self.coordinator = self._run.coordinator
         metrics = LineFile(folder / "metrics.jsonl")
-        self.curve = Curve(metrics, settings.target_metric, settings.target)
+        self.curve = Curve(
+            metrics, settings.target_metric, settings.target, rises=settings.target_rises
+        )
         self.membership = Membership()
         self._transport = transport
         self._dispatch = Dispatch(transport, layout, self._run.name, settings.ttl)

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from fedcompass import strategies
 from fedcompass.settings import Settings, merged
 from fedcompass.strategies import Strategy
-from fedcompass.training.metrics import check_metrics
+from fedcompass.training.metrics import METRICS, check_metrics, higher_is_better
 
 __all__ = ["FederationSettings"]
 
@@ -44,7 +44,10 @@ class FederationSettings(Settings):
     """What is measured on the app's test set; an `evaluate` of its own says by itself."""
 
     target_metric: str = "accuracy"
-    """What `target` and the best model are about; a loss is to fall, others rise."""
+    """What `target` and the best model are about; it rises or falls by its direction."""
+
+    higher_is_better: bool | None = None
+    """The target metric's direction, needed for one that only the app's own `evaluate` knows."""
 
     evaluate_every: int = Field(default=1, ge=1)
     """Measure after every so many global updates, or fewer where measuring is slower."""
@@ -74,6 +77,7 @@ class FederationSettings(Settings):
     def _fits_together(self) -> Self:
         self.chosen_strategy()
         check_metrics(self.metrics)
+        self._check_direction()
         if self.max_updates is None and self.max_seconds is None and self.target is None:
             raise ValueError(
                 "the run would never end; set max_updates, max_seconds or target (or several)"
@@ -84,6 +88,25 @@ class FederationSettings(Settings):
                 "or tasks expire on their way"
             )
         return self
+
+    def _check_direction(self) -> None:
+        name, given = self.target_metric, self.higher_is_better
+        if name not in METRICS and given is None:
+            raise ValueError(
+                f"target_metric is {name!r}, whose direction is not known; known are: "
+                f"{', '.join(METRICS)}; set higher_is_better for one of the app's own"
+            )
+        if name in METRICS and given not in (None, higher_is_better(name)):
+            raise ValueError(
+                f"higher_is_better is {given}, but {name} is better the "
+                f"{'higher' if higher_is_better(name) else 'lower'} it is; leave it out"
+            )
+
+    @property
+    def target_rises(self) -> bool:
+        """Whether a higher value of the target metric is better."""
+        given = self.higher_is_better
+        return higher_is_better(self.target_metric) if given is None else given
 
     def chosen_strategy(self) -> Strategy:
         """The strategy with its settings; paces are estimated apart from a task's overhead."""

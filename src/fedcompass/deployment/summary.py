@@ -6,10 +6,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedcompass.aggregation import Refusal
 from fedcompass.deployment.curve import Curve
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.finite_json import json_text
 from fedcompass.journal import read_journal
+from fedcompass.journal.client_time import ClientTimes, idle_share
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 
 __all__ = ["SiteTally", "Summary", "summarize"]
@@ -17,28 +19,30 @@ __all__ = ["SiteTally", "Summary", "summarize"]
 
 @dataclass(slots=True)
 class SiteTally:
-    """One site's part in a run."""
+    """One site's part in a run; seconds as `fedcompass.journal.client_time` counts them."""
 
     tasks: int = 0
     updates: int = 0  # accepted
     refused: int = 0
+    not_finite: int = 0  # of the refused: they held NaN or infinity
     lost: int = 0  # tasks that failed
     left: int = 0  # how often it left or was given up
     steps: int = 0  # of accepted updates
-    busy: Seconds = 0.0  # from a task's dispatch to its answer
+    busy: Seconds = 0.0
     computing: Seconds = 0.0  # of that, as the site reports it
-    waiting: Seconds = 0.0  # from an answer to the next dispatch
+    overhead: Seconds = 0.0  # the rest of the tasks that it reports it of
+    waiting: Seconds = 0.0
+    quarantined: Seconds = 0.0
 
     @property
     def idle_share(self) -> float:
         """The part of its time that a site waited for others."""
-        total = self.busy + self.waiting
-        return self.waiting / total if total else 0.0
+        return idle_share(self.busy, self.waiting)
 
     def to_json(self) -> dict[str, Any]:
         """All counts, with the shares of time spent waiting and on overhead."""
         total = self.busy + self.waiting
-        overhead = (self.busy - self.computing) / total if total else 0.0
+        overhead = self.overhead / total if total else 0.0
         record = {name: getattr(self, name) for name in self.__slots__}
         return {**record, "idle_share": self.idle_share, "overhead_share": overhead}
 
@@ -52,6 +56,7 @@ class Summary:
     spreads: of every group that merged with two answers or more, last minus first arrival over the
         round's length.
     pending: updates accepted but not merged at the end, as [client, task, staleness].
+    quarantined: sites that are in quarantine at the end.
     """
 
     strategy: str
@@ -68,13 +73,13 @@ class Summary:
     spreads: list[float]
     pending: list[list[Any]]
     sites: dict[ClientId, SiteTally]
+    quarantined: list[ClientId] = field(default_factory=list)
 
     @property
     def idle_share(self) -> float:
         """The part of the sites' time spent waiting for others."""
-        waiting = sum(site.waiting for site in self.sites.values())
-        total = waiting + sum(site.busy for site in self.sites.values())
-        return waiting / total if total else 0.0
+        sites = self.sites.values()
+        return idle_share(sum(site.busy for site in sites), sum(site.waiting for site in sites))
 
     @property
     def arrival_spread(self) -> float | None:
@@ -101,6 +106,8 @@ class Summary:
             "local_steps": sum(site.steps for site in sites),
             "updates": sum(site.updates for site in sites),
             "refused": sum(site.refused for site in sites),
+            "refused_not_finite": sum(site.not_finite for site in sites),
+            "quarantined": self.quarantined,
             "pending_updates": len(self.pending),
             "pending": self.pending,
             "idle_share": self.idle_share,
@@ -139,6 +146,7 @@ def summarize(
         spreads=count.spreads,
         pending=[[f["client"], f["task"], f["staleness"]] for f in count.unmerged.values()],
         sites=count.sites,
+        quarantined=count.quarantined,
     )
 
 
@@ -151,61 +159,53 @@ class _Count:
     spreads: list[float] = field(default_factory=list)
     unmerged: dict[TaskId, dict[str, Any]] = field(default_factory=dict)  # folds
     version: ModelVersion = 0
-    started: dict[ClientId, dict[str, Any]] = field(default_factory=dict)  # tasks under way
-    answered: dict[ClientId, Seconds] = field(default_factory=dict)  # who waits, since when
+    times: ClientTimes = field(default_factory=ClientTimes)
+    quarantined: list[ClientId] = field(default_factory=list)  # at the end
     tasks: dict[TaskId, tuple[Seconds, int | None]] = field(default_factory=dict)  # of unmerged
 
     def take(self, record: dict[str, Any]) -> None:
         match record.get("event", record.get("command")):
             case "UpdateArrived":
-                self._of(record).computing += record["compute_seconds"] or 0.0
-                self._answer(record)
+                self._arrive(record)
             case "UpdateRefused":
-                self._of(record).refused += 1
-                self._answer(record)
+                site = self._of(record)
+                site.refused += 1
+                site.not_finite += record["reason"] == Refusal.NOT_FINITE
             case "TaskLost":
                 self._of(record).lost += 1
-                self._answer(record)
             case "ClientLost":
                 self._of(record).left += 1
-                self._leave(record["client"], record["at"])
-                self.answered.pop(record["client"], None)
+            case "ClientJoined":
+                self._of(record)
             case "StartTraining":
-                self._start(record)
+                self._of(record).tasks += 1
+                self.tasks[record["task"]] = (record["at"], record["group"])
             case "Fold":
                 self._fold(record)
             case "Commit":
                 self._commit(record)
             case _:
                 pass
+        self.times.take(record)
 
     def end(self, now: Seconds) -> None:
         """Count tasks and waits under way up to now."""
-        for client in list(self.started):
-            self._leave(client, now)
-        for client, since in self.answered.items():
-            self.sites[client].waiting += max(0.0, now - since)
+        times = self.times.clients
+        self.quarantined = sorted(c for c, time in times.items() if time.doing == "quarantined")
+        self.times.end(now)
+        for client, time in self.times.clients.items():
+            site = self.sites.setdefault(client, SiteTally())
+            site.busy, site.waiting, site.quarantined = time.busy, time.waiting, time.quarantined
 
     def _of(self, record: dict[str, Any]) -> SiteTally:
         return self.sites.setdefault(record["client"], SiteTally())
 
-    def _start(self, record: dict[str, Any]) -> None:
-        site, client, at = self._of(record), record["client"], record["at"]
-        site.tasks += 1
-        site.waiting += max(0.0, at - self.answered.pop(client, at))
-        self.started[client] = record
-
-    def _answer(self, record: dict[str, Any]) -> None:
-        client, task = record["client"], self.started.get(record["client"])
-        if task is not None and task["task"] == record["task"]:
-            self._leave(client, record["at"])
-            self.answered[client] = record["at"]
-
-    def _leave(self, client: ClientId, at: Seconds) -> None:
-        task = self.started.pop(client, None)
-        if task is not None:
-            self.sites[client].busy += max(0.0, at - task["at"])
-            self.tasks[task["task"]] = (task["at"], task["group"])
+    def _arrive(self, record: dict[str, Any]) -> None:
+        computing, task = record["compute_seconds"], self.tasks.get(record["task"])
+        if computing is not None and task is not None:
+            site = self._of(record)
+            site.computing += computing
+            site.overhead += max(0.0, record["at"] - task[0] - computing)
 
     def _fold(self, record: dict[str, Any]) -> None:
         site = self._of(record)

@@ -8,9 +8,9 @@ from fedcompass.errors import SettingsError
 from fedcompass.figures.curves import mean_curve
 from fedcompass.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
 from fedcompass.figures.style import (
-    COLOURS,
     COLUMN,
     check_picture,
+    line_look,
     publication_style,
     save_figure,
 )
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["draw_accuracy"]
 
 _SHARES = ("accuracy", "balanced_accuracy", "binary_accuracy", "dice")  # shown in percent
-_DASHES = ("-", "--", ":")
 
 
 def draw_accuracy(
@@ -73,14 +72,20 @@ def _common_metric(runs: Sequence[RunRecord]) -> str:
 
 def _draw_curve(axes: "Axes", group: SeedGroup, metric: str, number: int) -> Seconds:
     band = mean_curve(group.runs, metric)
-    colour = COLOURS[number % len(COLOURS)]
-    dashes = _DASHES[number // len(COLOURS) % len(_DASHES)]
-    (line,) = axes.plot(band.times, band.mean, dashes, color=colour, label=group.label, zorder=3)
+    look = line_look(number)
+    (line,) = axes.plot(band.times, band.mean, **look, label=group.label, zorder=3)
     line.set_drawstyle("steps-post")
     if band.spread is not None:
         low, high = band.mean - band.spread, band.mean + band.spread
         axes.fill_between(
-            band.times, low, high, step="post", color=colour, alpha=0.18, linewidth=0, zorder=2
+            band.times,
+            low,
+            high,
+            step="post",
+            color=look["color"],
+            alpha=0.18,
+            linewidth=0,
+            zorder=2,
         )
     return float(band.times[-1])
 

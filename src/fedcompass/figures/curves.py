@@ -1,4 +1,7 @@
-"""Curves over seeds: the mean and its spread on one time grid, each run a step function."""
+"""Curves over seeds: the mean and its spread on one time grid, each run a step function.
+
+`report/page/groups.js` follows the same rule; a test compares the two number by number.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

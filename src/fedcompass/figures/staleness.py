@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from fedcompass.errors import SettingsError
 from fedcompass.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
 from fedcompass.figures.style import (
-    COLOURS,
     COLUMN,
+    bar_look,
     check_picture,
     publication_style,
     save_figure,
@@ -117,7 +117,7 @@ def _draw_bars(
         width=width,
         yerr=[stdev(share) for share in shares] if len(counts) > 1 else None,
         error_kw={"elinewidth": 0.6, "ecolor": "0.35"},
-        color=COLOURS[number % len(COLOURS)],
+        **bar_look(number),
         label=f"{group.label}, mean {_mean(counts):.2f}",
     )
 

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 __all__ = [
     "COLUMN",
     "COLOURS",
+    "DASHES",
     "GREY",
     "PAGE",
     "SKY_BLUE",
+    "bar_look",
     "check_picture",
     "ink_on",
+    "line_look",
     "paler",
     "publication_style",
     "save_figure",
@@ -29,8 +32,13 @@ COLUMN = 3.5
 PAGE = 7.0
 """Inches: the width of a page's text."""
 
-# Okabe and Ito's palette, told apart with any kind of colour vision; the pale yellow comes last.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442")
+# Okabe and Ito's palette, told apart with any kind of colour vision; its yellow, which is too pale
+# on white, is darker. The page's --series-1 to --series-7 are the same; a test compares them.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A7F00")
+
+# In widths of the line: solid, dashed, dotted, dash-dotted; as in the page. Seven colours and
+# four dashes have no common divisor, so the first 28 pairs differ.
+DASHES = ((), (3.7, 1.6), (1.0, 1.65), (6.4, 1.6, 1.0, 1.6))
 SKY_BLUE = "#56B4E9"
 GREY = "#BBBBBB"
 
@@ -91,6 +99,20 @@ def save_figure(figure: "Figure", path: Path) -> Path:
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     figure.savefig(path, dpi=300, metadata=undated.get(path.suffix.lower()))
     return path
+
+
+def line_look(number: int) -> dict[str, Any]:
+    """Colour and dashes of the n-th line; the first 28 differ."""
+    dashes = DASHES[number % len(DASHES)]
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": (0, dashes) if dashes else "-"}
+
+
+def bar_look(number: int) -> dict[str, Any]:
+    """Fill and edge of the n-th series of bars: the second seven are pale with a dark edge."""
+    colour = COLOURS[number % len(COLOURS)]
+    if number // len(COLOURS) % 2 == 0:
+        return {"color": colour}
+    return {"facecolor": paler(colour), "edgecolor": colour, "linewidth": 0.8}
 
 
 def ink_on(colour: str) -> str:

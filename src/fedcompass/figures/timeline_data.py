@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedcompass.journal import read_journal
+from fedcompass.journal.client_time import ClientTimes, Span
 from fedcompass.scheduling.commands import GENERAL
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds, Steps, TaskId
 
@@ -39,7 +40,7 @@ class LocalRound:
 
 @dataclass(slots=True, frozen=True)
 class Wait:
-    """A client had answered and had nothing to do."""
+    """A client was there and had nothing to do; see `fedcompass.journal.client_time`."""
 
     client: ClientId
     start: Seconds
@@ -103,7 +104,8 @@ class _Reader:
     def __init__(self) -> None:
         self._timeline = Timeline()
         self._open: dict[ClientId, LocalRound] = {}  # each client's present round
-        self._answered: dict[ClientId, LocalRound] = {}  # its last one, while it waits
+        self._answered: dict[ClientId, LocalRound] = {}  # its last one
+        self._times = ClientTimes(on_span=self._spend)
 
     def see(self, at: Seconds) -> None:
         """The run went on at least until then."""
@@ -116,10 +118,16 @@ class _Reader:
             self._on_event(record)
         else:
             self._on_command(record)
+        self._times.take(record)
+
+    def _spend(self, span: Span) -> None:
+        if span.doing == "waiting":
+            self._timeline.waits.append(Wait(span.client, span.start, span.end))
 
     def _on_event(self, record: Mapping[str, Any]) -> None:
         match record["event"]:
             case "ClientJoined":
+                self._leave(record["client"], record["at"])  # one that is known starts over
                 if record["client"] not in self._timeline.clients:
                     self._timeline.clients.append(record["client"])
             case "UpdateArrived":
@@ -154,7 +162,6 @@ class _Reader:
 
     def _start(self, record: Mapping[str, Any]) -> None:
         client, at = record["client"], record["at"]
-        self._stop_waiting(client, at)
         begun = LocalRound(client, record["task"], at, at, record["steps"], record["group"])
         self._timeline.rounds.append(begun)
         self._open[client] = begun
@@ -168,7 +175,6 @@ class _Reader:
         self._answered[record["client"]] = present
 
     def _leave(self, client: ClientId, at: Seconds) -> None:
-        self._stop_waiting(client, at)
         if (present := self._open.pop(client, None)) is not None:
             present.end, present.outcome = at, "lost"
 
@@ -179,16 +185,10 @@ class _Reader:
         if answered.group is not None and record["buffer"] == GENERAL:
             answered.outcome = "late"
 
-    def _stop_waiting(self, client: ClientId, at: Seconds) -> None:
-        answered = self._answered.pop(client, None)
-        if answered is not None and at > answered.end:
-            self._timeline.waits.append(Wait(client, answered.end, at))
-
     def finish(self) -> Timeline:
         """Close what is under way at the end."""
         end = self._timeline.end
-        for client in list(self._answered):
-            self._stop_waiting(client, end)
+        self._times.end(end)
         for present in self._open.values():
             present.end = end
         return self._timeline

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Outcome", "StrategyRow", "comparison_rows"]
+__all__ = ["Outcome", "StrategyRow", "comparison_rows", "troubles"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,8 @@ class Outcome:
     top: float
     idle_share: float
     mean_staleness: float
+    broke_off: bool = False  # nobody was left to train
+    refused_not_finite: int = 0  # updates with NaN or infinity
 
     @property
     def time_or_horizon(self) -> Seconds:
@@ -50,6 +52,8 @@ class StrategyRow:
     idle_share: float
     mean_staleness: float
     wins: int
+    broke_off: int  # runs in which nobody was left to train
+    refused_not_finite: int  # updates with NaN or infinity, in all runs
 
 
 def comparison_rows(outcomes: Sequence[Outcome], reference: str) -> list[StrategyRow]:
@@ -60,6 +64,30 @@ def comparison_rows(outcomes: Sequence[Outcome], reference: str) -> list[Strateg
     reference_time = _time(by_strategy.get(reference, []))
     fastest = _fastest_by_seed(outcomes)
     return [_row(runs, reference_time, fastest) for runs in by_strategy.values()]
+
+
+def troubles(outcomes: Sequence[Outcome]) -> list[str]:
+    """What went wrong in which runs, a line for each kind; none if nothing did."""
+    off = [outcome for outcome in outcomes if outcome.broke_off]
+    refused = [outcome for outcome in outcomes if outcome.refused_not_finite]
+    lines = []
+    if off:
+        lines.append(f"broke off, nobody was left to train: {_named(off)}")
+    if refused:
+        count = sum(outcome.refused_not_finite for outcome in refused)
+        lines.append(f"refused for NaN or infinity: {count} updates of {_named(refused)}")
+    return lines
+
+
+def _named(outcomes: Sequence[Outcome]) -> str:
+    """The runs by strategy, with their seeds."""
+    seeds: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        seeds.setdefault(outcome.strategy, []).append(outcome.seed)
+    return "; ".join(
+        f"{name} seed{'s' if len(found) > 1 else ''} {' '.join(map(str, sorted(found)))}"
+        for name, found in seeds.items()
+    )
 
 
 def _fastest_by_seed(outcomes: Sequence[Outcome]) -> dict[int, Seconds]:
@@ -93,6 +121,8 @@ def _row(
             run.time_to_target is not None and run.time_to_target <= fastest[run.seed]
             for run in runs
         ),
+        broke_off=sum(run.broke_off for run in runs),
+        refused_not_finite=sum(run.refused_not_finite for run in runs),
     )
 
 

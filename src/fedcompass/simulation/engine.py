@@ -14,6 +14,7 @@ from fedcompass.coordinator import Coordinator, Order, Update
 from fedcompass.errors import CheckpointError
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.simulation import moments
+from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.event_queue import EventQueue, Moment
 from fedcompass.simulation.executors import Executor, Job, TrainJob, TrainResult
@@ -110,6 +111,22 @@ class Simulation:
                 return False
             self._submit_held()
         return comes <= self._horizon
+
+    @property
+    def ended(self) -> Ended:
+        """What ended the run, once it is over."""
+        if self._has_enough_updates():
+            return "max_updates"
+        if self.evaluations.reached:
+            return "target"
+        return NOBODY_LEFT if self._nobody_is_left() else "horizon"
+
+    def _nobody_is_left(self) -> bool:
+        """Whether nothing would happen after the horizon either: nobody trains or comes back."""
+        if not len(self._queue):
+            return True
+        comes_back = any(isinstance(moment.what, Return) for moment in self._queue.moments())
+        return not comes_back and self.coordinator.scheduler.roster.active_count == 0
 
     def _has_enough_updates(self) -> bool:
         return self._max_updates is not None and self.coordinator.version >= self._max_updates

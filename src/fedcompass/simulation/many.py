@@ -10,6 +10,7 @@ from pathlib import Path
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.comparison import Outcome
+from fedcompass.simulation.ending import broke_off
 
 __all__ = ["simulate_many"]
 
@@ -67,4 +68,6 @@ def _outcome(experiment: Experiment, folder: Path | None, device: str) -> Outcom
         top=result.top(),
         idle_share=summary["idle_share"],
         mean_staleness=summary["mean_staleness"],
+        broke_off=broke_off(summary),
+        refused_not_finite=summary["refused_not_finite"],
     )

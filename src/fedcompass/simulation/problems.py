@@ -52,7 +52,6 @@ def build_problem(experiment: Experiment) -> Problem:
         test=Samples(dataset.test_inputs, dataset.test_targets),
         client_tests=_tests_by_center(dataset, experiment),
         loss=LOSSES[experiment.loss] if experiment.loss else dataset.loss,
-        metrics=experiment.evaluation.metrics,
         transform=normalize,
         augment=dataset.augment,
     )

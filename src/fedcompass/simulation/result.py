@@ -14,7 +14,9 @@ from torch import Tensor
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
+from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.statistics import Statistics
+from fedcompass.training.metrics import higher_is_better
 from fedcompass.vocabulary import Seconds
 
 __all__ = [
@@ -27,7 +29,6 @@ __all__ = [
     "write_whole",
 ]
 
-_LOWER_IS_BETTER = ("loss",)
 _NOT_METRICS = ("time", "version", "clients")  # of a row
 
 
@@ -54,12 +55,12 @@ class Result:
     def time_to(self, target: float, metric: str | None = None) -> Seconds | None:
         """Virtual time of the first evaluation at or above the target; None if there is none.
 
-        A loss is to fall: there it is the first at or below.
+        A metric that is to fall, such as a loss: the first at or below.
         """
         return time_to(self.curve, target, metric or self.experiment.evaluation.target_metric)
 
     def top(self, metric: str | None = None) -> float:
-        """The best value of a metric: the highest, of a loss the lowest.
+        """The best value of a metric: the highest, of one that is to fall the lowest.
 
         Raises:
             SettingsError: it was not measured.
@@ -128,10 +129,15 @@ def time_to(curve: list[dict[str, Any]], target: float, metric: str) -> Seconds 
 
 
 def score(metric: str, value: float) -> float:
-    """A metric's value such that higher is better; one that is not a number is the worst."""
+    """A metric's value such that higher is better; one that is not a number is the worst.
+
+    Raises:
+        SettingsError: no metric has this name, so that nobody knows its direction.
+    """
+    rises = higher_is_better(metric)
     if isnan(value):
         return -inf
-    return -value if metric in _LOWER_IS_BETTER else value
+    return value if rises else -value
 
 
 def _best_row(curve: list[dict[str, Any]], metric: str) -> dict[str, Any]:
@@ -150,6 +156,7 @@ def summarize(
     curve: list[dict[str, Any]],
     statistics: Statistics,
     *,
+    ended: Ended,
     now: Seconds,
     version: int,
     steps: int,
@@ -161,6 +168,7 @@ def summarize(
     reached = time_to(curve, experiment.target, metric) if experiment.target is not None else None
     return {
         "strategy": experiment.strategy["name"],
+        "ended": ended,
         "seed": experiment.seed,
         "target_metric": metric,
         "target": experiment.target,
@@ -174,6 +182,8 @@ def summarize(
         "local_steps": steps,
         "updates": sum(tally.updates for tally in statistics.clients.values()),
         "refused": sum(tally.refused for tally in statistics.clients.values()),
+        "refused_not_finite": sum(tally.not_finite for tally in statistics.clients.values()),
+        "quarantined": sorted(map(int, statistics.quarantined())),
         "pending_updates": len(pending),
         "pending": pending,
         "idle_share": statistics.idle_share(now),

@@ -26,11 +26,12 @@ from fedcompass.simulation.problems import build_problem, nothing_to_train
 from fedcompass.simulation.result import Result, sorted_clients, summarize
 from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.simulation.saving import Saver, Tee, restore
-from fedcompass.simulation.statistics import ClientTally, Statistics
+from fedcompass.simulation.statistics import Statistics
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
+from fedcompass.training.metrics import higher_is_better
 from fedcompass.training.problem import Problem
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import ClientId, Seconds
 
 __all__ = ["ExecutorName", "Run", "simulate"]
 
@@ -181,7 +182,7 @@ class Run:
         layout = Layout.of(module)
         fleet = Fleet(experiment.fleet, experiment.seed)
         saved = folder.checkpoint() if folder else None
-        self._journal = _open_journal(folder, saved, strategy)
+        self._journal = _open_journal(folder, saved, strategy, fleet)
         records: list[Journal] = [self._statistics]
         if self._journal is not None:
             records.append(self._journal)
@@ -234,13 +235,14 @@ class Run:
             experiment=self.experiment,
             curve=simulation.evaluations.rows,
             clients=[
-                {"client": int(client), **_finished(tally.until(simulation.now))}
+                {"client": int(client), **asdict(tally), **self._seconds(client)}
                 for client, tally in sorted_clients(self._statistics)
             ],
             summary=summarize(
                 self.experiment,
                 simulation.evaluations.rows,
                 self._statistics,
+                ended=simulation.ended,
                 now=simulation.now,
                 version=coordinator.version,
                 steps=simulation.steps,
@@ -256,6 +258,10 @@ class Run:
             self._folder.finish(result)
         return result
 
+    def _seconds(self, client: ClientId) -> dict[str, Seconds]:
+        time = self._statistics.time_of(client, self.simulation.now)
+        return {"busy": time.busy, "waiting": time.waiting, "quarantined": time.quarantined}
+
     def close(self) -> None:
         """Close the journal; the folder can be resumed unless the run is finished."""
         if self._journal is not None:
@@ -270,12 +276,21 @@ def _remove_journal(folder: RunFolder) -> None:
 
 
 def _open_journal(
-    folder: RunFolder | None, saved: Checkpoint | None, strategy: Strategy
+    folder: RunFolder | None, saved: Checkpoint | None, strategy: Strategy, fleet: Fleet
 ) -> FileJournal | None:
     if folder is None:
         return None
     folder.check_unfinished()
-    header = {"strategy": strategy.to_json(), "seed": folder.experiment.seed}
+    header = {
+        "strategy": strategy.to_json(),
+        "seed": folder.experiment.seed,
+        "seconds_per_step": list(fleet.paces),
+        "lower_is_better": [
+            metric
+            for metric in folder.experiment.evaluation.metrics
+            if not higher_is_better(metric)
+        ],
+    }
     if saved is None:
         _remove_journal(folder)  # of a run stopped before its first checkpoint
         return FileJournal(folder.journal, header, durable=True)
@@ -288,12 +303,6 @@ def _open_journal(
     if not isinstance(resume_at, int):
         raise CheckpointError(f"{folder.path} has a checkpoint of something else; start anew")
     return FileJournal(folder.journal, header, resume_at=resume_at, durable=True)
-
-
-def _finished(tally: ClientTally) -> dict[str, Any]:
-    record = asdict(tally)
-    del record["task"], record["started"], record["answered"]
-    return record
 
 
 def _named(layout: Layout, state: FlatState) -> dict[str, Tensor]:

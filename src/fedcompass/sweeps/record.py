@@ -10,6 +10,7 @@ from fedcompass.errors import FedcompassError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
 from fedcompass.simulation.comparison import Outcome
+from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.simulation.result import Result, score
 from fedcompass.vocabulary import ModelVersion, Seconds
 
@@ -44,6 +45,13 @@ class RunOutcome:
     updates: int
     idle_share: float
     mean_staleness: float
+    ended: Ended | None = None  # None: it was stored before this was kept
+    refused_not_finite: int = 0  # updates with NaN or infinity; 0 in what was stored before, too
+
+    @property
+    def broke_off(self) -> bool:
+        """Whether nobody was left to train."""
+        return self.ended == NOBODY_LEFT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +101,8 @@ class Record:
             top=nan if self.outcome.top is None else self.outcome.top,
             idle_share=self.outcome.idle_share,
             mean_staleness=self.outcome.mean_staleness,
+            broke_off=self.outcome.broke_off,
+            refused_not_finite=self.outcome.refused_not_finite,
         )
 
     def to_json(self) -> str:
@@ -136,6 +146,8 @@ def record_of(result: Result, device: str) -> Record:
             updates=summary["updates"],
             idle_share=summary["idle_share"],
             mean_staleness=summary["mean_staleness"],
+            ended=summary["ended"],
+            refused_not_finite=summary["refused_not_finite"],
         ),
         curve=compact_curve(result.curve, metric),
         device=device,

@@ -8,7 +8,7 @@ steps             local steps of the updates accepted so far
 merge/updates     client updates in this merge
 staleness/mean    of the updates in this merge
 staleness/max     likewise
-idle_share        part of the clients' time spent waiting so far
+idle_share        part of the clients' time spent waiting so far, as `journal.client_time` counts
 refused           updates refused so far
 summary/…         the numbers of the run's summary.json, at its end
 """
@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedcompass.vocabulary import ClientId, Seconds, Steps, TaskId
+from fedcompass.journal.client_time import ClientTimes
+from fedcompass.vocabulary import Seconds, Steps
 
 __all__ = ["JournalMeasures", "Point", "evaluation_point", "summary_metrics"]
 
@@ -62,25 +63,14 @@ class JournalMeasures:
     def __init__(self) -> None:
         self._updates = self._refused = 0
         self._steps: Steps = 0
-        self._since: dict[ClientId, tuple[Seconds, bool]] = {}  # working (True) or waiting since
-        self._tasks: dict[ClientId, TaskId] = {}  # outstanding
-        self._busy: Seconds = 0.0
-        self._waiting: Seconds = 0.0
+        self._times = ClientTimes()
 
     def take(self, record: Mapping[str, Any]) -> Point | None:
         """The metrics of a merge, None for any other line."""
+        self._times.take(record)
         match record.get("event") or record.get("command"):
-            case "StartTraining":
-                self._tasks[record["client"]] = record["task"]
-                self._switch(record["client"], record["at"], working=True)
-            case "UpdateArrived" | "TaskLost":
-                self._switch(record["client"], record["at"], working=False)
             case "UpdateRefused":
                 self._refused += 1
-                if self._tasks.get(record["client"]) == record["task"]:  # else a stray answer
-                    self._switch(record["client"], record["at"], working=False)
-            case "ClientLost" | "Quarantine":
-                self._leave(record["client"], record["at"])
             case "Fold":
                 self._steps += record["steps"]
             case "Commit":
@@ -88,19 +78,6 @@ class JournalMeasures:
             case _:
                 pass
         return None
-
-    def _switch(self, client: ClientId, at: Seconds, *, working: bool) -> None:
-        self._leave(client, at)
-        self._since[client] = (at, working)
-
-    def _leave(self, client: ClientId, at: Seconds) -> None:
-        if client not in self._since:
-            return
-        since, working = self._since.pop(client)
-        if working:
-            self._busy += at - since
-        else:
-            self._waiting += at - since
 
     def _merge(self, record: Mapping[str, Any]) -> Point:
         staleness = [entry[2] for entry in record["contributions"]]
@@ -110,15 +87,9 @@ class JournalMeasures:
             "updates": float(self._updates),
             "steps": float(self._steps),
             "merge/updates": float(len(staleness)),
-            "idle_share": self._idle_share(record["at"]),
+            "idle_share": self._times.idle_share(record["at"]),
             "refused": float(self._refused),
         }
         if staleness:
             values |= {"staleness/mean": fmean(staleness), "staleness/max": float(max(staleness))}
         return Point(float(record["at"]), int(record["version"]), values)
-
-    def _idle_share(self, now: Seconds) -> float:
-        under_way = self._since.values()
-        busy = self._busy + sum(now - since for since, working in under_way if working)
-        waiting = self._waiting + sum(now - since for since, working in under_way if not working)
-        return waiting / (busy + waiting) if busy + waiting > 0 else 0.0

@@ -3,7 +3,7 @@
 from fedcompass.training.evaluation import evaluate, evaluate_clients
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.local_settings import LocalSettings
-from fedcompass.training.metrics import METRICS, check_metrics
+from fedcompass.training.metrics import METRICS, check_metrics, register_metric
 from fedcompass.training.problem import Problem, Samples
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "check_metrics",
     "evaluate",
     "evaluate_clients",
+    "register_metric",
 ]

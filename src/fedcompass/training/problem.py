@@ -63,10 +63,9 @@ class Problem:
 
     model: makes a new module; called once in each process, with torch's generator seeded alike.
     clients: each client's training samples, by client number; nobody is without samples.
-    test: what the global model is measured on.
+    test: what the global model is measured on; the experiment's `evaluation.metrics` says how.
     client_tests: what it is measured on client by client; None means their training samples.
     loss: mean loss of a batch.
-    metrics: names from `fedcompass.training.metrics`, measured on `test`.
     transform: prepares a batch's inputs, in training and evaluation; None leaves them.
     augment: varies prepared inputs, in training only; None leaves them.
     """
@@ -76,7 +75,6 @@ class Problem:
     test: Samples
     client_tests: Sequence[Samples] | None = None
     loss: Loss = functional.cross_entropy
-    metrics: tuple[str, ...] = ("loss", "accuracy")
     transform: Transform | None = None
     augment: Augment | None = None
 
@@ -97,7 +95,6 @@ class Problem:
         test: tuple[Tensor, Tensor],
         parts: Sequence[Tensor],
         loss: Loss = functional.cross_entropy,
-        metrics: tuple[str, ...] = ("loss", "accuracy"),
         transform: Transform | None = None,
         augment: Augment | None = None,
     ) -> "Problem":
@@ -107,7 +104,6 @@ class Problem:
             clients=tuple(Samples(*train, torch.as_tensor(part)) for part in parts),
             test=Samples(*test),
             loss=loss,
-            metrics=metrics,
             transform=transform,
             augment=augment,
         )

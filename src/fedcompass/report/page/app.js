@@ -40,7 +40,29 @@ function summary() {
   const together = state.groups.length > 1 ? `under ${state.groups.length} strategies, one after another,` : `with ${state.groups[0].label}`;
   const doing = run.facts.kind === "schedule" ? "are scheduled" : "train one model together, without sharing their data,";
   const first = `${who} ${doing} ${together} for ${scale.text(run.end)}${time}${unequal}.`;
-  return [first, state.groups.length > 1 ? ranking() : outcome(run, scale)];
+  const told = [first, state.groups.length > 1 ? ranking() : outcome(run, scale)];
+  const wrong = troubles();
+  return wrong ? [wrong, ...told] : told;
+}
+
+/** What went wrong: runs that broke off, updates that were no numbers. */
+function troubles() {
+  const many = state.runs.length > 1;
+  const off = state.runs.filter((run) => run.brokeOff);
+  const refused = state.runs.filter((run) => run.notFinite);
+  const words = off.map((run) => {
+    const scale = new TimeScale(run.unit, run.horizon);
+    const excluded = run.lanes.filter((lane) => lane.doing === "quarantined").length;
+    const why = excluded ? ` (${excluded} of ${counted(run.lanes.length, "client")} in quarantine)` : "";
+    const who = many ? runLabel(state, run) : "This run";
+    return `${who} broke off at ${scale.text(run.end)} of ${scale.text(run.horizon)}: nobody was left to train${why}.`;
+  });
+  if (refused.length) {
+    const count = refused.reduce((sum, run) => sum + run.notFinite, 0);
+    const who = many ? ` (${refused.map((run) => runLabel(state, run)).join("; ")})` : "";
+    words.push(`${counted(count, "update")} refused for NaN or infinity${who}.`);
+  }
+  return words.join(" ");
 }
 
 function outcome(run, scale) {
@@ -65,11 +87,12 @@ function ranking() {
   if (!found.some((one) => one.runs)) return "Nothing was measured: the timelines show who trains and who waits.";
   const goal = metricText(state.runs[0].metric, state.runs[0].target);
   if (!reached.length) return `None reached the target of ${goal}.`;
-  const seeds = (one) => (one.runs > 1 && one.reached < one.runs ? ` (${one.reached} of ${one.runs} seeds)` : "");
-  const [first, ...others] = reached.map((one) => `${one.label} after ${scale.text(one.time)}${seeds(one)}`);
+  const seeds = (one) => (one.reached < one.runs ? ` (${one.reached} of ${one.runs} seeds)` : "");
+  const [first, ...others] = reached.map((one) => `${one.label} after ${scale.text(one.rank)}${seeds(one)}`);
+  const counts = reached.some((one) => one.reached < one.runs) ? " Seeds that missed it count with the time the run had." : "";
   const missed = found.filter((one) => !one.reached).map((one) => one.label);
   const then = others.length ? `, then ${others.join(", ")}` : "";
-  return `The target of ${goal} was reached first by ${first}${then}${missed.length ? `; not by ${missed.join(", ")}` : ""}.`;
+  return `The target of ${goal} was reached first by ${first}${then}${missed.length ? `; not by ${missed.join(", ")}` : ""}.${counts}`;
 }
 
 function notices() {
@@ -137,8 +160,9 @@ async function refresh() {
 
 function showStatus(words) {
   const box = byId("status");
-  box.textContent = words;
-  box.className = `status ${words === "live" ? "live" : ""}`;
+  const off = words === "finished" && state.runs.some((run) => run.brokeOff);
+  box.textContent = off ? "broke off" : words;
+  box.className = `status ${off ? "bad" : words === "live" ? "live" : ""}`;
 }
 
 function repaint() {

@@ -38,6 +38,11 @@ function xTick(f, x, label) {
   );
 }
 
+/** A line on which each value holds until the next. */
+function stepped(points) {
+  return points.flatMap(([x, y], i) => (i ? [[x, points[i - 1][1]], [x, y]] : [[x, y]]));
+}
+
 function path(points, f) {
   return points.map(([x, y], i) => `${i ? "L" : "M"}${f.px(x).toFixed(1)} ${f.py(y).toFixed(1)}`).join("");
 }
@@ -75,20 +80,21 @@ function lineChart(host, { series, xTicks, xText, xLabel, yLabel, yText, tickTex
   yTicks(f, y, tickText);
   for (const tick of xTicks(x[0], x[1], (f.right - f.left) / 90)) xTick(f, f.px(tick.at), tick.label);
   for (const one of drawn) {
-    if (one.band.length) f.root.append(bandOf(one, f));
+    if (one.band.length) f.root.append(bandOf(one, f, drawn.length));
   }
   for (const one of drawn) {
-    const d = path(thinned(one.points), f);
+    const d = path(stepped(thinned(one.points)), f);
     f.root.append(svg("path", { d, class: "series", stroke: one.colour, "stroke-dasharray": one.dash || null }));
   }
   if (target !== null) drawTarget(f, target, yText(target), reached);
   crosshair(host, f, x, drawn, { xText, yText });
 }
 
-function bandOf(one, f) {
-  const over = one.band.map(([x, , high]) => [x, high]);
-  const under = one.band.map(([x, low]) => [x, low]).reverse();
-  return svg("path", { d: `${path([...over, ...under], f)}Z`, class: "band", fill: one.colour });
+function bandOf(one, f, among) {
+  const band = thinned(one.band);
+  const over = stepped(band.map(([x, , high]) => [x, high]));
+  const under = stepped(band.map(([x, low]) => [x, low])).reverse();
+  return svg("path", { d: `${path([...over, ...under], f)}Z`, class: "band", fill: one.colour, "fill-opacity": among > 4 ? 0.5 : null });
 }
 
 function drawTarget(f, target, words, reached) {
@@ -128,7 +134,7 @@ function crosshair(host, f, x, series, { xText, yText }) {
 
 /**
  * Bars: one cluster per category, one bar per series, stacked if told.
- * series: [{name, colour, values, hatched}]; ticks: a short line per category, such as a wish.
+ * series: [{name, colour, values, hatched, pale}]; ticks: a short line per category, such as a wish.
  */
 function barChart(host, { categories, series, stacked, xLabel, yLabel, yText, marks, highest, label }) {
   const sums = categories.map((_, i) => series.map((one) => one.values[i] ?? 0));
@@ -175,6 +181,7 @@ function rectangle(f, x, width, base, value, one) {
     width: Math.max(1, width - 1),
     height: Math.max(0, low - high),
     fill: one.hatched ? "url(#hatched)" : one.colour,
+    ...(one.pale ? { "fill-opacity": 0.3, stroke: one.colour } : {}),
     class: "bar",
   });
 }

@@ -98,6 +98,9 @@ const theme = {
     const series = theme.colours.series;
     return series[((number % series.length) + series.length) % series.length];
   },
+  isPale(number) {
+    return Math.floor(number / theme.colours.series.length) % 2 === 1;
+  },
   /** Black or white, whichever has more contrast (WCAG) on a colour. */
   on(colour) {
     const linear = (i) => (parseInt(colour.slice(i, i + 2), 16) / 255) ** 2.2;
@@ -106,7 +109,13 @@ const theme = {
   },
 };
 
-const DASHES = ["", "7 3", "2 3", "10 3 2 3", "5 5", "1 4", "12 4"];
+// As fedcompass.figures.style: in widths of a line; with the seven colours the first 28 pairs differ.
+const DASHES = [[], [3.7, 1.6], [1, 1.65], [6.4, 1.6, 1, 1.6]];
+const LINE_WIDTH = 2.2;
+
+function dashOf(number) {
+  return DASHES[number % DASHES.length].map((length) => length * LINE_WIDTH).join(" ");
+}
 
 /** Let the browser draw and answer before going on. */
 function pause() {

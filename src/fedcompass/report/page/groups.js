@@ -12,7 +12,12 @@ class Group {
   }
 
   get dash() {
-    return DASHES[this.number % DASHES.length];
+    return dashOf(this.number);
+  }
+
+  /** Whether its bars are pale with an edge, to be told from those of the same colour. */
+  get pale() {
+    return theme.isPale(this.number);
   }
 
   run(seed) {
@@ -20,8 +25,9 @@ class Group {
   }
 
   /**
-   * Mean time to the target over the runs that reached it, and how many did; `rank` counts those
-   * that missed it at their horizon, so that failing never looks fast.
+   * Mean time to the target over the runs that reached it, none if fewer than half did, and how many
+   * did; `rank` counts those that missed it at their horizon, so that failing never looks fast. As
+   * fedcompass.simulation.comparison.
    */
   timeToTarget() {
     const first = this.runs[0];
@@ -29,26 +35,44 @@ class Group {
     const times = this.runs.map((run) => run.timeTo(first.target, first.metric));
     const reached = times.filter((time) => time !== null);
     const ranked = this.runs.map((run, i) => times[i] ?? run.horizon);
-    return { time: mean(reached), reached: reached.length, runs: times.length, rank: mean(ranked) };
+    const time = 2 * reached.length >= times.length ? mean(reached) : null;
+    const counts = { reached: reached.length, runs: times.length };
+    return { time, spread: time === null ? null : spread(reached), ...counts, rank: mean(ranked) };
   }
 
-  /** Mean, lowest and highest value of a metric over the runs, as points along an axis. */
+  /**
+   * Mean of a metric over the runs, and a band of one standard deviation around it, along an axis:
+   * as fedcompass.figures.curves. A run's value holds until its next evaluation; the curve ends
+   * where the shortest run ends, so that no seed drops out of the mean on the way.
+   */
   curve(metric, axis) {
-    const curves = this.runs
-      .map((run) => pointsOf(run, metric, axis))
-      .filter((points) => points.length > 0);
-    if (curves.length < 2) return { points: curves[0] ?? [], band: [] };
-    const ends = curves.map((points) => points.at(-1)[0]);
-    const grid = Array.from({ length: 201 }, (_, i) => (i / 200) * Math.max(...ends));
+    const measured = this.runs
+      .map((run) => ({ run, points: pointsOf(run, metric, axis) }))
+      .filter(({ points }) => points.length > 0);
+    if (!measured.length) return { points: [], band: [] };
+    const ends = measured.map(({ run, points }) => (axis === "time" ? run.knownUntil : points.at(-1)[0]));
+    const [end, begin] = [Math.min(...ends), Math.max(...measured.map(({ points }) => points[0][0]))];
+    const every = new Set([...measured.flatMap(({ points }) => points.map(([x]) => x)), end]);
+    const places = [...every].filter((x) => x >= begin && x <= end).sort((a, b) => a - b);
+    const values = measured.map(({ points }) => heldAt(points, places));
     const [points, band] = [[], []];
-    for (const x of grid) {
-      // a run that ended before the others counts no more, unless only it is left
-      const values = curves.filter((_, i) => ends[i] >= x - 1e-9).map((c) => valueAt(c, x));
-      points.push([x, mean(values)]);
-      band.push([x, Math.min(...values), Math.max(...values)]);
-    }
+    places.forEach((x, i) => {
+      const here = values.map((run) => run[i]);
+      const [middle, off] = [mean(here), spread(here)];
+      points.push([x, middle]);
+      if (off !== null) band.push([x, middle - off, middle + off]);
+    });
     return { points, band };
   }
+}
+
+/** The latest value known at each place; of several at one place, the last. */
+function heldAt(points, places) {
+  let at = 0;
+  return places.map((x) => {
+    while (at + 1 < points.length && points[at + 1][0] <= x) at += 1;
+    return points[at][1];
+  });
 }
 
 function pointsOf(run, metric, axis) {

@@ -97,6 +97,19 @@ function firstFrom(items, mark, of) {
   return low;
 }
 
+/** Sample standard deviation; none of fewer than two. */
+function spread(values) {
+  if (values.length < 2) return null;
+  const middle = mean(values);
+  return Math.sqrt(values.reduce((sum, v) => sum + (v - middle) ** 2, 0) / (values.length - 1));
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
 function mean(values) {
   return values.length ? values.reduce((sum, v) => sum + v, 0) / values.length : null;
 }

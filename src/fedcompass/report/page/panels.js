@@ -39,11 +39,11 @@ class Panel {
 }
 
 function legendOf(entries) {
-  return entries.map(({ name, colour, dash, kind }) => {
-    const key = svg("svg", { width: 24, height: 12, "aria-hidden": "true" });
+  return entries.map(({ name, colour, dash, kind, pale }) => {
+    const key = svg("svg", { width: dash === undefined ? 24 : 40, height: 12, "aria-hidden": "true" });
     if (kind === "hatched") key.append(svg("rect", { width: 24, height: 12, fill: "url(#legend-hatch)", class: "outlined" }));
-    else if (dash === undefined) key.append(svg("rect", { y: 1, width: 16, height: 10, rx: 2, fill: colour }));
-    else key.append(svg("line", { x2: 24, y1: 6, y2: 6, stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dash || null }));
+    else if (dash === undefined) key.append(svg("rect", { y: 1, width: 16, height: 10, rx: 2, fill: colour, ...(pale ? { "fill-opacity": 0.3, stroke: colour } : {}) }));
+    else key.append(svg("line", { x2: 40, y1: 6, y2: 6, stroke: colour, "stroke-width": LINE_WIDTH, "stroke-dasharray": dash || null }));
     return el("span", { class: "key" }, key, ` ${name}`);
   });
 }
@@ -206,7 +206,7 @@ const curvesPanel = {
   wide: true,
   caption: (state) =>
     "How good the model is on test data nobody trained on. Further up and to the left is better; of a loss, further down. " +
-    (state.groups.some((group) => group.runs.length > 1) ? "Lines are means over seeds, bands reach from the lowest to the highest seed. " : "") +
+    (state.groups.some((group) => group.runs.length > 1) ? "Lines are means over seeds, bands one standard deviation up and down; a value holds until the next evaluation, and a line ends where its first seed ends. " : "") +
     "The dotted line is the target; a dot marks where it was first reached.",
   missing: (state) =>
     state.runs.some((run) => run.rows.length) ? null : "Nothing was measured: this run has no evaluations (yet).",
@@ -303,6 +303,7 @@ function targetNotes(state, target) {
     if (!found) return `${group.label}: not measured`;
     const seeds = found.runs > 1 ? ` (${found.reached} of ${found.runs} seeds)` : "";
     if (!found.reached) return `${group.label}: did not reach ${goal}`;
+    if (found.time === null) return `${group.label}: ${goal} in ${found.reached} of ${found.runs} seeds only`;
     return `${group.label}: ${goal} after ${scale.text(found.time)}${seeds}`;
   });
   return [el("p", { class: "caption" }, `Time to target. ${items.join("; ")}.`)];
@@ -317,7 +318,7 @@ const stalenessPanel = {
   missing: (state) => (state.runs.some((run) => run.staleness.length) ? null : "No update has arrived yet."),
   draw(panel, state) {
     const { categories, shares } = stalenessShares(state);
-    const series = state.groups.map((group, i) => ({ name: group.label, colour: group.colour, values: shares[i] }));
+    const series = state.groups.map((group, i) => ({ name: group.label, colour: group.colour, pale: group.pale, values: shares[i] }));
     panel.legend.replaceChildren(...(series.length > 1 ? legendOf(series) : []));
     barChart(panel.chart, {
       categories, series, yText: percent, xLabel: "versions behind", yLabel: "share of updates",
@@ -353,7 +354,7 @@ const strategiesPanel = {
   id: "strategies",
   title: "Strategies side by side",
   wide: true,
-  caption: () => "One line per strategy, means over its seeds. Waiting is the share of client time spent idle.",
+  caption: () => "One line per strategy, means ± standard deviation over its seeds; no time to target where fewer than half reached it. Waiting is the share of client time spent idle.",
   missing: () => null,
   draw(panel, state) {
     panel.details.hidden = true;
@@ -369,17 +370,24 @@ function strategyRow(group, metric) {
   const average = (of) => mean(group.runs.map(of).filter((value) => value !== null));
   const found = group.timeToTarget();
   const scale = new TimeScale(group.runs[0].unit, group.runs[0].end);
-  const when = !found ? "–" : found.reached ? scale.text(found.time) : "not reached";
+  const off = group.runs.filter((run) => run.brokeOff).length;
+  const when = !found ? "–" : found.reached ? withSpread(found.time, found.spread, (t) => scale.text(t)) : "not reached";
+  const tops = group.runs.map((run) => run.top(metric)?.[metric] ?? null).filter((value) => value !== null);
   return [
     group.label,
-    group.runs.length,
+    off ? `${group.runs.length}, ${off} broke off` : group.runs.length,
     found && found.runs > 1 && found.reached ? `${when} (${found.reached}/${found.runs})` : when,
-    metricText(metric, average((run) => run.top(metric)?.[metric] ?? null)),
+    withSpread(mean(tops), spread(tops), (value) => metricText(metric, value)),
     short(average((run) => run.merges.length)),
     short(average((run) => run.updates())),
     percent(average((run) => run.idleShare()), 1),
     short(average((run) => run.meanStaleness())),
   ];
+}
+
+/** A mean and how far the seeds are from it, if there are several. */
+function withSpread(middle, off, text) {
+  return off === null || middle === null ? text(middle) : `${text(middle)} ± ${text(off)}`;
 }
 
 const settingsPanel = {

@@ -22,9 +22,12 @@ const idlePanel = {
     const spent = timeSpent(run);
     const series = [
       { name: "training", colour: theme.of(0), values: spent.map((s) => s.busy) },
-      { name: "waiting", hatched: true, values: spent.map((s) => s.waiting) },
+      { name: "waiting", hatched: true, kind: "hatched", values: spent.map((s) => s.waiting) },
     ];
-    panel.legend.replaceChildren(...legendOf([{ name: "training", colour: theme.of(0) }, { name: "waiting", kind: "hatched" }]));
+    if (spent.some((s) => s.quarantined > 0)) {
+      series.push({ name: "quarantined", colour: theme.colours.bad, values: spent.map((s) => s.quarantined) });
+    }
+    panel.legend.replaceChildren(...legendOf(series));
     barChart(panel.chart, {
       categories: clientNames(run), series, stacked: true, highest: 1,
       yText: percent, xLabel: "client", yLabel: "share of the run",
@@ -38,17 +41,18 @@ const idlePanel = {
   rows(state) {
     const spent = timeSpent(state.detail);
     const rows = state.detail.lanes.map((lane, i) => [
-      lane.name, percent(spent[i].busy, 1), percent(spent[i].waiting, 1), percent(spent[i].away, 1),
+      lane.name, ...["busy", "waiting", "quarantined", "away"].map((what) => percent(spent[i][what], 1)),
     ]);
-    return table(["client", "training", "waiting", "away"], rows, "How clients spent their time");
+    return table(["client", "training", "waiting", "quarantined", "away"], rows, "How clients spent their time");
   },
 };
 
 function timeSpent(run) {
   const whole = run.end || 1;
   return run.lanes.map((lane) => {
-    const { busy, waiting } = lane.until(run.end);
-    return { busy: busy / whole, waiting: waiting / whole, away: Math.max(0, 1 - (busy + waiting) / whole) };
+    const { busy, waiting, quarantined } = lane.until(run.end);
+    const away = Math.max(0, 1 - (busy + waiting + quarantined) / whole);
+    return { busy: busy / whole, waiting: waiting / whole, quarantined: quarantined / whole, away };
   });
 }
 
@@ -203,7 +207,7 @@ function clientRows(run) {
 function clientScores(run) {
   const rows = clientRows(run);
   const value = (row, lane, i) => (Array.isArray(row.clients) ? row.clients[i] : row.clients[lane.client]) ?? null;
-  const better = run.metric === "loss" ? Math.min : Math.max;
+  const better = run.falls(run.metric) ? Math.min : Math.max;
   return {
     last: run.lanes.map((lane, i) => value(rows.at(-1), lane, i)),
     best: run.lanes.map((lane, i) => rows.map((row) => value(row, lane, i)).filter((v) => v !== null).reduce((a, b) => (a === null ? b : better(a, b)), null)),

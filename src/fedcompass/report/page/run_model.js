@@ -1,5 +1,6 @@
 // One run, built from its journal line by line: lanes of local rounds, merges, deadlines, sums.
-// The sums are those of fedcompass.simulation.statistics.
+// The sums are those of fedcompass.simulation.statistics; how time is counted says
+// fedcompass.journal.client_time.
 
 const clientOrder = new Intl.Collator("en", { numeric: true });
 
@@ -9,28 +10,48 @@ class Lane {
     this.samples = null;
     this.tasks = []; // in the order of their start
     this.marks = []; // refusals of answers to no live task
-    this.away = []; // [from, until]; until is null while it lasts
+    this.doing = "away"; // or busy, waiting, quarantined
+    this.since = null; // when it began that; null: does not count (yet)
+    this.spans = { waiting: [], quarantined: [], away: [] }; // [from, until]; null while it lasts
     this.open = null; // the task it is training
     this.last = null; // the answered task after which it waits
+    this.took = []; // seconds per step of each answer, without overhead where that is known
     this.pace = null; // what the scheduler believes: {perStep, overhead}
     this.updates = 0;
     this.refused = 0;
+    this.notFinite = 0; // of the refused: they held NaN or infinity
     this.late = 0;
     this.steps = 0;
     this.weight = 0;
     this.busy = 0;
     this.waiting = 0;
+    this.quarantined = 0;
   }
 
   get name() {
     return /^\d+$/.test(this.client) ? `client ${this.client}` : this.client;
   }
 
-  /** Busy and waiting seconds with what is under way counted up to now. */
+  /** Its seconds with what is under way counted up to now. */
   until(now) {
-    const busy = this.busy + (this.open ? now - this.open.start : 0);
-    const waiting = this.waiting + (this.last ? now - this.last.end : 0);
-    return { busy, waiting };
+    const sums = { busy: this.busy, waiting: this.waiting, quarantined: this.quarantined };
+    if (this.doing !== "away" && this.since !== null) sums[this.doing] += Math.max(0, now - this.since);
+    return sums;
+  }
+
+  /** Do something else from now on. */
+  switchTo(doing, at) {
+    const sums = this.until(at);
+    [this.busy, this.waiting, this.quarantined] = [sums.busy, sums.waiting, sums.quarantined];
+    const spans = this.spans[this.doing];
+    const span = spans?.at(-1);
+    if (span && span[1] === null) {
+      span[1] = at;
+      if (span[0] >= at) spans.pop();
+    }
+    if (this.last) this.last.waitedUntil = at;
+    [this.doing, this.since, this.last] = [doing, at, null];
+    this.spans[doing]?.push([at, null]);
   }
 }
 
@@ -53,6 +74,7 @@ class RunModel {
     this.dispatched = []; // times of transfers to clients
     this.arrived = []; // and back
     this.rows = []; // evaluations
+    this.begun = false; // it has given its first task
     this.now = 0;
     this.damaged = 0;
   }
@@ -87,9 +109,34 @@ class RunModel {
     return typeof value === "number" ? value : null;
   }
 
+  /** Whether it ended because nobody was left to train; records of old do not say so themselves. */
+  get brokeOff() {
+    const { summary, kind } = this.facts;
+    if (!summary || kind !== "simulation") return false;
+    if (summary.ended !== undefined) return summary.ended === "nobody left";
+    const left = this.lanes.some((lane) => lane.doing === "busy" || lane.doing === "waiting");
+    return this.lanes.length > 0 && !left && this.end < this.horizon;
+  }
+
+  /** Updates that were refused because they held NaN or infinity. */
+  get notFinite() {
+    return this.lanes.reduce((sum, lane) => sum + lane.notFinite, 0);
+  }
+
   /** When the run had to end, as far as anybody said. */
   get horizon() {
     return this.facts.settings?.horizon ?? this.facts.settings?.max_seconds ?? this.end;
+  }
+
+  /** Up to when its curve is known: the last value holds to the horizon of a run that went so far. */
+  get knownUntil() {
+    const { settings, summary } = this.facts;
+    const last = this.rows.at(-1)?.time ?? 0;
+    if (!summary) return last;
+    const atLimit = settings?.max_updates != null && (summary.global_updates ?? 0) >= settings.max_updates;
+    const atTarget = summary.time_to_target != null && Boolean(settings?.stop_at_target);
+    const horizon = atLimit || atTarget ? 0 : settings?.horizon ?? 0;
+    return Math.max(last, settings?.run_at_least ?? 0, horizon);
   }
 
   get modelBytes() {
@@ -133,8 +180,8 @@ class RunModel {
       case "ClientJoined":
         lane.samples = record.samples;
         lane.pace = null; // it warms up again
-        if (lane.open) this.leave(lane, record.at);
-        this.comeBack(lane, record.at);
+        this.drop(lane, record.at);
+        this.wait(lane, record.at);
         break;
       case "UpdateArrived":
         this.answer(lane, record, record.steps_done > 0 ? "done" : "lost");
@@ -142,6 +189,7 @@ class RunModel {
         break;
       case "UpdateRefused":
         lane.refused += 1;
+        if (record.reason === "not-finite") lane.notFinite += 1;
         this.arrived.push(record.at);
         if (lane.open?.id === record.task) this.answer(lane, record, "refused");
         else lane.marks.push({ at: record.at, reason: record.reason });
@@ -150,11 +198,11 @@ class RunModel {
         this.answer(lane, record, "lost");
         break;
       case "ClientLost":
-        this.leave(lane, record.at);
-        lane.away.push([record.at, null]);
+        this.drop(lane, record.at);
+        lane.switchTo("away", record.at);
         break;
       case "QuarantineLifted":
-        this.comeBack(lane, record.at);
+        if (lane.doing === "quarantined") this.wait(lane, record.at);
         break;
     }
   }
@@ -180,8 +228,8 @@ class RunModel {
         break;
       case "Quarantine": {
         const lane = this.lane(record.client);
-        this.leave(lane, record.at);
-        lane.away.push([record.at, null]);
+        this.drop(lane, record.at);
+        lane.switchTo("quarantined", record.at);
         break;
       }
     }
@@ -206,10 +254,8 @@ class RunModel {
       reason: null,
       waitedUntil: null,
     };
-    if (lane.last) {
-      lane.waiting += record.at - lane.last.end;
-      lane.last.waitedUntil = record.at;
-    }
+    if (!this.begun) this.begin(record.at);
+    lane.switchTo("busy", record.at);
     lane.tasks.push(task);
     if (task.group !== null) {
       if (!this.members.has(task.group)) this.members.set(task.group, new Set());
@@ -217,17 +263,33 @@ class RunModel {
     }
     this.tasks.set(task.id, task);
     this.dispatched.push(record.at);
-    [lane.open, lane.last] = [task, null];
+    lane.open = task;
+  }
+
+  /** Nobody waits before the run's first task. */
+  begin(at) {
+    this.begun = true;
+    for (const lane of this.lanes.filter((one) => one.doing === "waiting")) {
+      lane.since = at;
+      lane.spans.waiting.push([at, null]);
+    }
+  }
+
+  wait(lane, at) {
+    lane.switchTo("waiting", at);
+    if (this.begun) return;
+    lane.since = null;
+    lane.spans.waiting.pop();
   }
 
   answer(lane, record, state) {
     const task = lane.open;
-    if (!task) return;
+    if (task?.id !== record.task) return; // a stray answer, which changes nothing
     task.end = record.at;
     task.state = state;
     task.reason = record.reason ?? null;
     task.done = record.steps_done ?? null;
-    lane.busy += record.at - task.start;
+    this.wait(lane, record.at);
     [lane.open, lane.last] = [null, task];
     if (state === "done") this.learnPace(lane, task, record.compute_seconds);
   }
@@ -240,6 +302,8 @@ class RunModel {
     const seen = apart
       ? { perStep: compute / task.done, overhead: elapsed - compute }
       : { perStep: elapsed / task.done, overhead: 0 };
+    const known = compute >= 0 && compute <= elapsed && compute !== null;
+    lane.took.push((known ? compute : elapsed) / task.done);
     const newest = settings.newest_weight ?? 1;
     const before = lane.pace ?? seen;
     lane.pace = {
@@ -266,15 +330,10 @@ class RunModel {
     }
   }
 
-  leave(lane, at) {
+  /** The task it is at is lost. */
+  drop(lane, at) {
     if (lane.open) [lane.open.end, lane.open.state] = [at, "gone"];
-    if (lane.last) lane.last.waitedUntil = at;
-    lane.open = lane.last = null;
-  }
-
-  comeBack(lane, at) {
-    const gap = lane.away.at(-1);
-    if (gap && gap[1] === null) gap[1] = at;
+    lane.open = null;
   }
 
   idleShare() {
@@ -300,10 +359,16 @@ class RunModel {
     return this.lanes.reduce((sum, lane) => sum + lane.updates, 0);
   }
 
-  /** The slowest client's time per step over the fastest one's. */
+  /**
+   * The slowest client's time per step over the fastest one's: of the fleet's paces where they are
+   * recorded, else of each client's median round, which a few odd ones do not move.
+   */
   speedRatio() {
-    const paces = this.lanes.filter((lane) => lane.pace).map((lane) => lane.pace.perStep);
-    return paces.length > 1 ? Math.max(...paces) / Math.min(...paces) : null;
+    const known = this.header.seconds_per_step;
+    const paces = Array.isArray(known)
+      ? known
+      : this.lanes.filter((lane) => lane.took.length).map((lane) => median(lane.took));
+    return paces.length > 1 ? largest(paces) / paces.reduce((a, b) => Math.min(a, b)) : null;
   }
 
   /** How often the model had travelled, down or up, before an evaluation. */
@@ -313,8 +378,15 @@ class RunModel {
     return down + up;
   }
 
+  /** Whether a metric is to fall; a record of old does not say, and then only a loss is. */
+  falls(metric) {
+    const { settings } = this.facts;
+    if (metric === this.metric && typeof settings?.higher_is_better === "boolean") return !settings.higher_is_better;
+    return (this.header.lower_is_better ?? ["loss"]).includes(metric);
+  }
+
   timeTo(target, metric) {
-    const enough = (value) => (metric === "loss" ? value <= target : value >= target);
+    const enough = (value) => (this.falls(metric) ? value <= target : value >= target);
     const row = this.rows.find((r) => typeof r[metric] === "number" && enough(r[metric]));
     return row ? row.time : null;
   }
@@ -324,7 +396,7 @@ class RunModel {
     for (const row of this.rows) {
       const value = row[metric];
       if (typeof value !== "number") continue;
-      if (best === null || (metric === "loss" ? value < best[metric] : value > best[metric])) best = row;
+      if (best === null || (this.falls(metric) ? value < best[metric] : value > best[metric])) best = row;
     }
     return best;
   }

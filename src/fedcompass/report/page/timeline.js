@@ -111,7 +111,7 @@ class Timeline {
       pen.fillRect(this.gutter, top, this.width, this.rowHeight);
     }
     const [y, height] = [top + 4, this.rowHeight - 8];
-    this.drawAway(lane, y + height / 2);
+    this.drawAbsences(lane, y + height / 2);
     const tasks = lane.tasks;
     const first = this.firstVisible(tasks);
     const count = firstFrom(tasks, this.view.to, (task) => task.start) - first;
@@ -120,17 +120,16 @@ class Timeline {
       this.drawBusy(tasks, first, count, y, height);
       return;
     }
+    this.drawWaits(lane.spans.waiting, y, height);
     let drawnTo = -1; // bars that end in a pixel already drawn are skipped
     for (let i = first; i < tasks.length; i++) {
       const task = tasks[i];
       if (task.start > this.view.to) break;
       const x0 = this.x(task.start);
       const x1 = this.x(task.end ?? this.run.end);
-      const waited = task.end === null ? x1 : this.x(this.waitedUntil(task));
-      if (waited < drawnTo && waited - x0 < 1) continue;
-      if (waited - x1 > 1) this.drawWaiting(x1, waited, y, height);
+      if (x1 < drawnTo && x1 - x0 < 1) continue;
       this.drawBar(task, x0, x1, y, height);
-      drawnTo = Math.floor(Math.max(x1, waited)) + 1;
+      drawnTo = Math.floor(x1) + 1;
     }
   }
 
@@ -161,11 +160,6 @@ class Timeline {
 
   firstVisible(tasks) {
     return Math.max(0, firstFrom(tasks, this.view.from, (task) => task.start) - 1);
-  }
-
-  /** When a client's wait after a task ended; none after the run's last answers but their end. */
-  waitedUntil(task) {
-    return task.waitedUntil ?? (task.lane.last === task ? this.run.end : task.end);
   }
 
   drawBar(task, x0, x1, y, height) {
@@ -210,26 +204,42 @@ class Timeline {
     pen.fillText(words, middle, y + 0.5);
   }
 
-  drawWaiting(x0, x1, y, height) {
+  drawWaits(waits, y, height) {
     const { pen } = this;
-    pen.fillStyle = x1 - x0 > 5 ? this.hatch : theme.colours.line; // too small for a pattern
-    pen.fillRect(x0, y + 2, x1 - x0, height - 4);
+    for (let i = this.firstSpan(waits, this.view.from); i < waits.length; i++) {
+      const [from, until] = waits[i];
+      if (from > this.view.to) break;
+      const [x0, x1] = [this.x(from), this.x(until ?? this.run.end)];
+      if (x1 - x0 <= 1) continue;
+      pen.fillStyle = x1 - x0 > 5 ? this.hatch : theme.colours.line; // too small for a pattern
+      pen.fillRect(x0, y + 2, x1 - x0, height - 4);
+    }
   }
 
-  drawAway(lane, y) {
+  /** The last span that begins before a time, or the first. */
+  firstSpan(spans, time) {
+    return Math.max(0, firstFrom(spans, time, (span) => span[0]) - 1);
+  }
+
+  drawAbsences(lane, y) {
+    this.drawSpans(lane.spans.away, y, "away", theme.colours.soft, [1, 4]);
+    this.drawSpans(lane.spans.quarantined, y, "quarantined", theme.colours.bad, []);
+  }
+
+  drawSpans(spans, y, words, colour, dash) {
     const { pen } = this;
-    for (const [from, until] of lane.away) {
+    for (const [from, until] of spans) {
       const [x0, x1] = [this.x(from), this.x(until ?? this.run.end)];
       if (x1 < this.gutter || x0 > this.width) continue;
-      pen.strokeStyle = theme.colours.soft;
+      pen.strokeStyle = colour;
       pen.lineWidth = 1;
-      pen.setLineDash([1, 4]);
+      pen.setLineDash(dash);
       pen.beginPath();
       pen.moveTo(x0, y);
       pen.lineTo(x1, y);
       pen.stroke();
       pen.setLineDash([]);
-      if (x1 - x0 > 44) this.label("away", (Math.max(x0, this.gutter) + x1) / 2, y - 7);
+      if (x1 - x0 > 12 * words.length) this.label(words, (Math.max(x0, this.gutter) + x1) / 2, y - 7);
     }
   }
 
@@ -354,7 +364,7 @@ class Timeline {
     });
   }
 
-  /** What is at a point of the canvas: {task}, {merge}, {waiting}, {mark} or nothing. */
+  /** What is at a point of the canvas: {task}, {merge}, {span}, {mark} or nothing. */
   at(x, y) {
     const lane = this.run.lanes[Math.floor((y - TOP + this.element.scrollTop) / this.rowHeight)];
     const merge = this.nearestMerge(x, y < TOP ? 8 : 3);
@@ -364,10 +374,12 @@ class Timeline {
     if (mark) return { lane, mark };
     const time = this.time(x);
     const task = lane.tasks[firstFrom(lane.tasks, time, (t) => t.start) - 1];
-    if (!task) return {};
     const slack = (3 / this.width) * this.view.span; // a bar thinner than the pointer is meant too
-    if (time <= (task.end ?? this.run.end) + slack) return { lane, task };
-    if (time <= this.waitedUntil(task)) return { lane, waiting: task };
+    if (task && time <= (task.end ?? this.run.end) + slack) return { lane, task };
+    for (const [what, spans] of Object.entries(lane.spans)) {
+      const span = spans[this.firstSpan(spans, time)];
+      if (span && span[0] <= time && time <= (span[1] ?? this.run.end)) return { lane, what, span };
+    }
     return {};
   }
 
@@ -440,7 +452,7 @@ class Timeline {
     return lane?.tasks[Math.max(0, firstFrom(lane.tasks, task.start + 1e-9, (t) => t.start) - 1)];
   }
 
-  describe({ task, merge, waiting, mark, lane }) {
+  describe({ task, merge, what, span, mark, lane }) {
     const text = (time) => this.scale.text(time);
     if (merge) {
       const names = merge.contributions.map(
@@ -452,9 +464,10 @@ class Timeline {
       return [`merge${from} at ${text(merge.at)}: version ${merge.version}`, shown];
     }
     if (mark) return [lane.name, [`refused at ${text(mark.at)}: ${mark.reason}`]];
-    if (waiting) {
-      const until = this.waitedUntil(waiting);
-      return [lane.name, [`waits ${text(until - waiting.end)}`, `${text(waiting.end)} to ${text(until)}`]];
+    if (span) {
+      const [from, until] = [span[0], span[1] ?? this.run.end];
+      const words = { waiting: "waits", quarantined: "is in quarantine", away: "is away" }[what];
+      return [lane.name, [`${words} ${text(until - from)}`, `${text(from)} to ${text(until)}`]];
     }
     return task ? [lane.name, taskLines(task, text)] : null;
   }

@@ -1,0 +1,37 @@
+"""Why a run ended, and what to say of one that did not go well."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+__all__ = ["NOBODY_LEFT", "Ended", "broke_off", "trouble"]
+
+Ended: TypeAlias = Literal["horizon", "target", "max_updates", "nobody left"]
+"""What ended a run. "nobody left": it broke off, since every client is gone or in quarantine."""
+
+NOBODY_LEFT: Ended = "nobody left"
+
+
+def broke_off(summary: Mapping[str, Any]) -> bool:
+    """Whether a run ended because nobody was left to train; records of old do not say."""
+    return summary.get("ended") == NOBODY_LEFT
+
+
+def trouble(summary: Mapping[str, Any]) -> str | None:
+    """One line on what went wrong in a run, None if nothing did."""
+    refused, excluded = summary.get("refused_not_finite", 0), summary.get("quarantined", [])
+    parts = []
+    if broke_off(summary):
+        at, horizon = summary["virtual_seconds"], summary["horizon"]
+        parts.append(f"broke off at {at:.1f} s of {horizon:g} s: nobody is left to train")
+    if refused:
+        parts.append(f"{_counted(refused, 'update')} refused for NaN or infinity")
+    if excluded:
+        names = " ".join(map(str, excluded[:20]))
+        parts.append(f"in quarantine at the end: {_counted(len(excluded), 'client')} ({names})")
+    if refused:
+        parts.append("if training diverged, lower local.learning_rate")
+    return "; ".join(parts) or None
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
