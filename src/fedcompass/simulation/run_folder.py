@@ -134,6 +134,7 @@ class RunFolder:
     def finish(self, result: Result) -> None:
         """Write what came out; the run can no longer be resumed, nor need it be."""
         self.write_metrics(result.curve)
+        result.summary["journal_bytes"] = self.journal.stat().st_size  # to tell if it is cut later
         result.write(self.path)
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
