@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,21 @@ def test_facts_of_another_format_or_none_are_one_clear_line(
 def test_facts_cannot_claim_another_format(path: Path) -> None:
     save_checkpoint(path, {}, {"format": 99})
     assert load_checkpoint(path).facts == {}
+
+
+def test_any_changed_byte_is_found(path: Path) -> None:
+    save_checkpoint(path, TENSORS, FACTS)
+    whole = path.read_bytes()
+    unnoticed = []
+    for place, byte in enumerate(whole):
+        path.write_bytes(whole[:place] + bytes([byte ^ 1]) + whole[place + 1 :])
+        with suppress(CheckpointError):
+            load_checkpoint(path)
+            unnoticed.append(place)
+    name = whole.index(b"crc")
+    assert set(unnoticed) <= set(range(name, name + 3))  # it counts as one from before checksums
+
+
+def test_a_file_from_before_there_were_checksums_is_read(path: Path) -> None:
+    save_file(TENSORS, path, {"fedcompass": json.dumps({**FACTS, "format": FORMAT})})
+    assert load_checkpoint(path).facts == FACTS

@@ -1,25 +1,33 @@
-"""Tensors and JSON facts in one safetensors file that is either the old one or the new one."""
+"""Tensors and JSON facts in one safetensors file that is either the old one or the new one.
+
+A checksum of both ends the facts, so that a file that was damaged later is refused.
+"""
 
 import json
 import os
+import re
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedcompass.errors import CheckpointError
+from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.journal import holds_events
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "check_nothing_lost", "load_checkpoint", "save_checkpoint"]
 
 FORMAT = 1
 """Rises when the meaning of a checkpoint changes."""
 
 _KEY = "fedcompass"
+_CRC = re.compile(r', "crc": (\d+)}\Z')  # ends the facts; files from before it have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +46,10 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[st
     """
     beside = path.with_name(f".{path.name}.partial")  # one name, so that crashes leave one at most
     try:
-        metadata = {_KEY: json.dumps({**facts, "format": FORMAT})}
-        save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, beside, metadata)
+        text = json.dumps({**facts, "format": FORMAT})
+        saved = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
+        text = f'{text[:-1]}, "crc": {_checksum(text, saved)}}}'
+        save_file(saved, beside, {_KEY: text})
         _sync(beside)
         beside.replace(path)
     except (OSError, SafetensorError) as error:
@@ -76,7 +86,46 @@ def load_checkpoint(path: Path) -> Checkpoint:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
-    return Checkpoint(tensors, _facts(path, metadata))
+    return Checkpoint(tensors, _facts(path, _checked(path, metadata, tensors)))
+
+
+def check_nothing_lost(folder: Path) -> None:
+    """Refuse to begin a run anew where one had begun and only its checkpoint is gone.
+
+    Raises:
+        RunFolderError: the folder's journal has events.
+        JournalError: it is damaged.
+    """
+    if holds_events(folder / "journal.jsonl"):
+        raise RunFolderError(
+            f"{folder} has events in its journal but no checkpoint.safetensors to resume from; "
+            "restore that from a backup, or begin a new run in another folder"
+        )
+
+
+def _checked(path: Path, text: str | None, tensors: Mapping[str, Tensor]) -> str | None:
+    """The facts' text without its checksum, which must be that of the content."""
+    found = _CRC.search(text) if text is not None else None
+    if text is None or found is None:
+        return text
+    text = text[: found.start()] + "}"
+    crc = _checksum(text, tensors)
+    if int(found[1]) != crc:
+        raise CheckpointError(
+            f"{path} is damaged: its checksum is {found[1]}, its content gives {crc}; "
+            "restore it from a backup"
+        )
+    return text
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> int:
+    """CRC-32 of facts and of tensors on the CPU, in the order of their names."""
+    crc = zlib.crc32(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        crc = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), crc)
+        crc = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, crc)
+    return crc
 
 
 def _facts(path: Path, metadata: str | None) -> dict[str, Any]:

@@ -28,6 +28,12 @@ from fedcompass.training.metrics import check_metrics, is_share
 
 __all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_toml"]
 
+OWN_DATA, OWN_MODEL = "own problem", "own model"
+"""What stands in the record of a run on a problem given in Python for a dataset and a network."""
+
+_REPLACED = ("data", "model", "weights", "loss", "partition", "problem", "fingerprint")
+"""Settings that such a problem takes the place of."""
+
 _UNSET = "none"
 """How a file says that a setting with a default is unset: TOML has no null."""
 
@@ -87,6 +93,12 @@ class Experiment(Settings):
 
     loss: str | None = None
     """A loss by name; unset: the dataset's usual one."""
+
+    problem: str | None = None
+    """Written by a run on a problem given in Python: what that was; such a run needs it again."""
+
+    fingerprint: str | None = None
+    """Likewise: tells that problem from others, so that a run is resumed with the same one."""
 
     partition: PartitionSettings = PartitionSettings()
     fleet: FleetSettings = FleetSettings()
@@ -184,9 +196,17 @@ class Experiment(Settings):
             values.pop("strategy", None)
         return Experiment(**merged(values, changes))
 
+    def on_problem(self, words: str, fingerprint: str) -> "Experiment":
+        """The same experiment on a problem given in Python instead of a dataset and a network."""
+        record = {k: v for k, v in self.to_record().items() if k not in _REPLACED}
+        own = {"data": {"name": OWN_DATA}, "model": OWN_MODEL}
+        return Experiment(**record, **own, problem=words, fingerprint=fingerprint)
+
     def to_record(self) -> dict[str, Any]:
         """All settings as TOML and JSON values; what is unset by default is left out."""
         record: dict[str, Any] = json.loads(self.model_dump_json(exclude_none=True))
+        if self.problem is not None:
+            del record["partition"]  # the problem brings its own
         record.setdefault("target", _UNSET)
         record["evaluation"].setdefault("every_updates", _UNSET)
         return record

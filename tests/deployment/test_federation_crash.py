@@ -63,6 +63,7 @@ class Server:
             self.deaths, self.folder = self.deaths + 1, left
             self.network.restart()
             return False
+        self.disk.fail_at = 0  # it was over before that moment
         return True
 
 

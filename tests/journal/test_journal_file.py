@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcompass.errors import JournalError
-from fedcompass.journal import FileJournal, MemoryJournal, NoJournal, read_journal
+from fedcompass.journal import FileJournal, MemoryJournal, NoJournal, lines_after, read_journal
 from fedcompass.journal.journal import SCHEMA
 from fedcompass.scheduling.commands import Quarantine
 from fedcompass.scheduling.events import ClientJoined, ClientLost
@@ -35,9 +36,9 @@ def test_a_journal_is_a_header_with_the_schema_then_a_line_for_each_event_and_co
 ) -> None:
     written(path).close()
     assert path.read_text() == (
-        '{"journal":1,"run":"r"}\n'
-        '{"event":"ClientJoined","at":0.0,"client":"a","samples":3}\n'
-        '{"command":"Quarantine","at":1.0,"client":"a","weight":0.5}\n'
+        '{"journal":1,"run":"r","crc":2975645473}\n'
+        '{"event":"ClientJoined","at":0.0,"client":"a","samples":3,"crc":889464799}\n'
+        '{"command":"Quarantine","at":1.0,"client":"a","weight":0.5,"crc":2166084530}\n'
     )
     assert [number for number, _ in read_journal(path)] == [1, 2, 3]
 
@@ -88,7 +89,7 @@ def test_a_journal_to_resume_that_is_not_there_is_one_clear_line(path: Path) -> 
 def no_room() -> Iterator[None]:
     """Files cannot grow beyond some bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (30, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60, hard))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -156,6 +157,75 @@ def test_a_damaged_line_in_the_middle_is_named(path: Path) -> None:
     path.write_bytes(lines[0] + b"[1, 2]\n")
     with pytest.raises(JournalError, match=r"line 2 is not an object: \[1, 2\]"):
         list(read_journal(path))
+
+
+def test_any_changed_byte_is_found_and_its_line_named(path: Path) -> None:
+    written(path).close()
+    whole = path.read_bytes()
+    for place, byte in enumerate(whole[:-1]):
+        path.write_bytes(whole[:place] + bytes([byte ^ 1]) + whole[place + 1 :])
+        number = whole[:place].count(b"\n") + 1
+        with pytest.raises(JournalError) as caught:
+            list(read_journal(path))
+        named = re.search(r"line (\d+) ", str(caught.value))
+        assert named is not None, caught.value
+        assert int(named[1]) in (number, number + 1)
+
+
+def test_a_line_that_is_missing_doubled_or_moved_is_found(path: Path) -> None:
+    written(path).close()
+    header, joined, quarantine = path.read_bytes().splitlines(keepends=True)
+    for lines in (
+        [header, quarantine],
+        [header, joined, joined, quarantine],
+        [header, quarantine, joined],
+        [joined, quarantine],
+    ):
+        path.write_bytes(b"".join(lines))
+        with pytest.raises(JournalError, match=r"line [123] is"):
+            list(read_journal(path))
+
+
+def test_a_journal_from_before_lines_had_checksums_is_read_and_gone_on_with(path: Path) -> None:
+    path.write_text('{"journal":1}\n{"event":"ClientLost","at":2.0,"client":"a"}\n')
+    journal = FileJournal(path, {}, resume_at=path.stat().st_size)
+    journal.event(JOINED)
+    journal.close()
+    assert [record.get("event") for _, record in read_journal(path)] == [
+        None,
+        "ClientLost",
+        "ClientJoined",
+    ]
+    path.write_text(path.read_text().replace('"ClientLost","at":2.0', '"ClientLost","at":2.5'))
+    with pytest.raises(JournalError, match="line 3 is damaged, or one right before it"):
+        list(read_journal(path))
+
+
+def test_a_line_without_a_checksum_among_lines_with_one_is_damaged(path: Path) -> None:
+    written(path).close()
+    with path.open("a") as file:
+        file.write('{"event":"ClientLost","at":2.0,"client":"a"}\n')
+    with pytest.raises(JournalError, match="line 4 is damaged: it has no checksum"):
+        list(read_journal(path))
+
+
+def test_what_follows_a_checkpoint_is_given_only_of_the_journal_it_was_made_with(
+    path: Path, tmp_path: Path
+) -> None:
+    journal = written(path)
+    size, crc = journal.flush(), journal.crc
+    journal.event(LEFT)
+    journal.close()
+    assert [line.record["event"] for line in lines_after(path, size, crc)] == ["ClientLost"]
+    assert len(lines_after(path, size, None)) == 1  # a checkpoint from before it knew the checksum
+    other = tmp_path / "other.jsonl"
+    FileJournal(other, {"run": "s"}).close()
+    other.write_bytes(other.read_bytes() + b"x" * size)
+    with pytest.raises(JournalError, match="is not the journal that the checkpoint"):
+        lines_after(other, size, crc)
+    path.write_bytes(b"abc")
+    with pytest.raises(JournalError, match="has 3 bytes, the checkpoint was made at"):
+        lines_after(path, size, crc)
 
 
 @pytest.mark.parametrize(

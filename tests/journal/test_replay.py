@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,13 @@ def journal(tmp_path: Path, random_run: "type[RandomRun]") -> Path:
     path = tmp_path / "journal.jsonl"
     chosen = strategy("fedcompass", min_steps=2, max_steps=8, quarantine_after=2)
     journal_of(path, random_run, chosen)
+    remove_checksums(path)
     return path
+
+
+def remove_checksums(path: Path) -> None:
+    """Leave it to the replay to notice a change, as in a journal of an earlier version."""
+    path.write_text(re.sub(r',"crc":\d+}', "}", path.read_text()))
 
 
 def changed(path: Path, number: int, change: dict[str, Any]) -> None:
@@ -71,6 +78,7 @@ def test_a_memory_journal_holds_what_a_file_holds(
     memory = MemoryJournal({"strategy": chosen.to_json()})
     random_run(chosen, 1, memory).go(150)
     lines = [json.dumps(record, separators=(",", ":")) for record in memory.records]
+    remove_checksums(path)
     assert path.read_text().splitlines() == lines
 
 

@@ -40,8 +40,7 @@ def two_workers() -> Iterator[ProcessesExecutor]:
 def test_a_seed_gives_the_same_bytes_whoever_trains_and_another_seed_does_not(
     name: str, two_workers: ProcessesExecutor, tmp_path: Path
 ) -> None:
-    chosen = eventful(name)
-    simulate(chosen, problem=problem(), folder=tmp_path / "serial")
+    chosen = simulate(eventful(name), problem=problem(), folder=tmp_path / "serial").experiment
     folder = RunFolder.create(tmp_path / "processes", chosen)
     run = Run(chosen, problem(), two_workers, folder=folder, keys=KEYS)
     drive(run.steps(), two_workers)

@@ -164,6 +164,7 @@ def stopped_run(chosen: Experiment, path: Path, *, saved: int, stopped: int) -> 
         checkpoint = path / "checkpoint.safetensors"
         kept = checkpoint.read_bytes() if checkpoint.exists() else None
         checkpoint.unlink(missing_ok=True)
+        folder.journal.unlink(missing_ok=True)
         try:
             simulate(
                 problem=tiny, folder=folder, checkpoint_every=0.0, on_progress=stop_after(events)

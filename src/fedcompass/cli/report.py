@@ -1,5 +1,6 @@
 """`fedcompass report`: runs as one HTML file to look at."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,11 @@ def report(
     from fedcompass.report.written import usual_place, write_report
 
     found = find_runs(runs)
-    path = write_report(found, output or usual_place(runs, found))
+    path = write_report(
+        found,
+        output or usual_place(runs, found),
+        lambda line: print(f"note: {line}", file=sys.stderr),
+    )
     print(f"report: {path}")
     if open_it:
         typer.launch(path.resolve().as_uri())

@@ -18,8 +18,9 @@ from fedcompass.deployment.repeat import repeat_journal
 from fedcompass.deployment.run_store import RunStore
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.errors import CheckpointError
-from fedcompass.journal import FileJournal
+from fedcompass.journal import FileJournal, Line, lines_after
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
+from fedcompass.scheduling.events import UpdateArrived
 from fedcompass.vocabulary import GroupId, ModelVersion, Seconds
 
 __all__ = ["DurableRun"]
@@ -73,20 +74,18 @@ class DurableRun:
         return {**self._header, "run": self.name}
 
     def _resume(self, saved: Checkpoint) -> None:
-        start = self._restore(saved)
-        layout = self.coordinator.layout
+        lines = self._restore(saved)
         repeated = repeat_journal(
             self.coordinator,
             self.store.journal,
-            start,
-            lambda task: self.store.update(task, layout),
+            lines,
+            self._kept_update,
             self.audit,
             self._remember,
         )
         header = self._full_header()
-        self.journal = FileJournal(
-            self.store.journal, header, resume_at=repeated.size, durable=True
-        )
+        end = lines[-1].size if lines else saved.facts["journal_bytes"]
+        self.journal = FileJournal(self.store.journal, header, resume_at=end, durable=True)
         for command, notes in repeated.missing:
             self.journal.command(command, **notes)
         self.coordinator.journal = Records(self.journal, self.audit)
@@ -100,8 +99,20 @@ class DurableRun:
         self._prune()
         self._checkpoint()
 
-    def _restore(self, saved: Checkpoint) -> int:
-        """Go back to where the checkpoint was made; returns the journal's size then."""
+    def _kept_update(self, arrived: UpdateArrived) -> FlatState:
+        """The tensors of an accepted update, if they are those that the journal speaks of."""
+        order = self.coordinator.scheduler.outstanding(arrived.client)
+        facts = {
+            "run": self.name,
+            "client": arrived.client,
+            "task": arrived.task,
+            "version": None if order is None else order.version,
+            "steps_done": arrived.steps_done,
+        }
+        return self.store.update(arrived.task, self.coordinator.layout, facts)
+
+    def _restore(self, saved: Checkpoint) -> list[Line]:
+        """Go back to where the checkpoint was made; returns the journal's lines since then."""
         tensors, facts, like = dict(saved.tensors), saved.facts, self.coordinator.model
         versions = {name.split(".")[1] for name in tensors if name.startswith("start.")}
         try:
@@ -110,11 +121,12 @@ class DurableRun:
             self.coordinator.restore(own, facts)
             self.deadlines = {int(group): at for group, at in facts["deadlines"]}
             self.audit.events, self.name = facts["events"], facts["run"]
-            return int(facts["journal_bytes"])
+            size = int(facts["journal_bytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{self.store.path} has an incomplete checkpoint: {error!r}; restore a backup"
             ) from None
+        return lines_after(self.store.journal, size, facts.get("journal_crc"))
 
     def settle(self, orders: list[Order]) -> list[StartTraining]:
         """Put the last event on disk; only then may its tasks, which are returned, go out."""
@@ -173,6 +185,7 @@ class DurableRun:
                 "deadlines": list(self.deadlines.items()),
                 "events": self.audit.events,
                 "journal_bytes": self.journal.flush(),
+                "journal_crc": self.journal.crc,
             },
         )
         self._saved = self.coordinator.version

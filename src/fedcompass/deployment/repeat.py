@@ -6,7 +6,7 @@ resume loses nothing either.
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from fedcompass.coordinator import Coordinator, Order
 from fedcompass.deployment.audit import Audit
 from fedcompass.deployment.records import Records
 from fedcompass.errors import EventRefused, JournalError, ReplayMismatch
+from fedcompass.journal import Line
 from fedcompass.journal.codec import command_to_json, event_from_json
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event, UpdateArrived
-from fedcompass.vocabulary import TaskId
 
 __all__ = ["Repeated", "repeat_journal"]
 
@@ -28,7 +28,6 @@ __all__ = ["Repeated", "repeat_journal"]
 class Repeated:
     """What was repeated, and what the crash cut off the journal's end."""
 
-    size: int  # bytes of the journal that hold whole lines
     events: int = 0
     missing: list[tuple[Command, dict[str, Any]]] = field(default_factory=list)
 
@@ -36,8 +35,8 @@ class Repeated:
 def repeat_journal(
     coordinator: Coordinator,
     path: Path,
-    start: int,
-    update: Callable[[TaskId], FlatState],
+    lines: Sequence[Line],
+    update: Callable[[UpdateArrived], FlatState],
     audit: Audit,
     carry_out: Callable[[list[Order]], object],
 ) -> Repeated:
@@ -46,25 +45,25 @@ def repeat_journal(
     Args:
         coordinator: as the checkpoint left it.
         path: the journal.
-        start: its size when the checkpoint was made.
+        lines: what it has beyond the checkpoint.
         update: the tensors of an accepted update.
         audit: gets the lines that are missing in it.
         carry_out: called with each event's orders.
 
     Raises:
         JournalError: it is damaged, or does not follow from the checkpoint.
-        CheckpointError: an accepted update is missing.
+        CheckpointError: an accepted update is missing, damaged or another one.
     """
-    done = Repeated(size=start)
+    done = Repeated()
     checking = _Checking(path, done)
     coordinator.journal = Records(checking, audit)
-    entries = deque(_lines(path, start, done))
+    entries = deque(lines)
     while entries:
         event = _event(path, entries.popleft())
-        while entries and "command" in entries[0]:
-            checking.expected.append(entries.popleft())
+        while entries and "command" in entries[0].record:
+            checking.expected.append(entries.popleft().record)
         trained = isinstance(event, UpdateArrived) and event.steps_done > 0
-        tensors = update(event.task) if isinstance(event, UpdateArrived) and trained else None
+        tensors = update(event) if isinstance(event, UpdateArrived) and trained else None
         try:
             orders = coordinator.take_in_again(event, tensors)
         except EventRefused as error:
@@ -101,29 +100,8 @@ class _Checking:
             raise ReplayMismatch(f"{self._path} does not follow from the checkpoint")
 
 
-def _event(path: Path, record: dict[str, Any]) -> Event:
+def _event(path: Path, line: Line) -> Event:
     try:
-        return event_from_json(record)
+        return event_from_json(line.record)
     except JournalError as error:
-        raise JournalError(f"{path} is damaged: {error}") from None
-
-
-def _lines(path: Path, start: int, done: Repeated) -> Iterator[dict[str, Any]]:
-    """The whole lines from a position on; `done.size` becomes where they end."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise JournalError(f"{path}: {error.strerror}; it is needed to resume") from None
-    if len(content) < start:
-        raise JournalError(
-            f"{path} has {len(content)} bytes, the checkpoint was made at {start}; "
-            "restore both from the same backup"
-        )
-    whole = content[: content.rfind(b"\n") + 1]
-    done.size = max(start, len(whole))
-    for line in whole[start:].splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise JournalError(f"{path} has a damaged line: {error}") from None
-        yield record
+        raise JournalError(f"{path}: line {line.number} is damaged: {error}") from None

@@ -13,6 +13,7 @@ final.safetensors, best.safetensors    the model at the end and at its best
 
 import fcntl
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,12 @@ from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
-from fedcompass.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedcompass.checkpoint import (
+    Checkpoint,
+    check_nothing_lost,
+    load_checkpoint,
+    save_checkpoint,
+)
 from fedcompass.coordinator import Update
 from fedcompass.deployment.durable_files import write_whole
 from fedcompass.deployment.server_settings import FederationSettings
@@ -89,23 +95,41 @@ class RunStore:
         """Where the journal is."""
         return self.path / "journal.jsonl"
 
-    def keep_update(self, update: Update) -> None:
-        """Put an update on disk, before it is accepted.
+    def keep_update(self, update: Update, run: str) -> None:
+        """Put an update of the run of that name on disk, before it is accepted.
 
         Raises:
             CheckpointError: it cannot be written; nothing was accepted.
         """
-        facts = {"client": update.client, "task": update.task}
+        facts = {
+            "run": run,
+            "client": update.client,
+            "task": update.task,
+            "version": update.version,
+            "steps_done": update.steps_done,
+        }
         save_checkpoint(self._update(update.task), named_state("update", update.tensors), facts)
 
-    def update(self, task: TaskId, layout: Layout) -> FlatState:
+    def update(self, task: TaskId, layout: Layout, facts: Mapping[str, Any]) -> FlatState:
         """The tensors of an update that was accepted after the last checkpoint.
 
+        Args:
+            task: the task it answered.
+            layout: the model's.
+            facts: what the journal says about it, by the names that `keep_update` gives.
+
         Raises:
-            CheckpointError: they are missing or damaged.
+            CheckpointError: they are missing, damaged, or those of another update.
         """
-        tensors = load_checkpoint(self._update(task)).tensors
-        return restored_state(tensors, "update", layout.empty())
+        path = self._update(task)
+        saved = load_checkpoint(path)
+        for name, value in facts.items():
+            if saved.facts.get(name, value) != value:  # a file may be from before a fact was kept
+                raise CheckpointError(
+                    f"{path} holds another update: its {name} is {saved.facts[name]!r}, the "
+                    f"journal has {value!r}; restore the run's folder from a backup"
+                )
+        return restored_state(saved.tensors, "update", layout.empty())
 
     def drop_updates(self) -> None:
         """Remove all updates: the checkpoint covers them, or they were never accepted."""
@@ -157,7 +181,12 @@ class RunStore:
         self._remove(*(self.path / "updates").iterdir(), self.path / "checkpoint.safetensors")
 
     def start_over(self) -> None:
-        """Remove what a server left that was stopped before the run began."""
+        """Remove what a server left that was stopped before the run began.
+
+        Raises:
+            RunFolderError: the run had begun: its journal has events.
+        """
+        check_nothing_lost(self.path)
         self._remove(*(self.path / "updates").iterdir(), self.journal)
 
     def close(self) -> None:

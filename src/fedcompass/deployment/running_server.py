@@ -6,6 +6,7 @@ Whichever of the two dies is started again and the run resumed; what was accepte
 from pathlib import Path
 from time import monotonic, sleep
 
+from fedcompass.checkpoint import check_nothing_lost
 from fedcompass.deployment.certificates import check_dates
 from fedcompass.deployment.control import Control, Node, read_public_key
 from fedcompass.deployment.flower_project import flower_app_bundle
@@ -195,6 +196,8 @@ def _check_run(run: Path, resume: bool) -> None:
     begun = (run / "checkpoint.safetensors").exists()
     if begun and not resume:
         raise RunFolderError(f"{run} holds a run already; add --resume, or choose another --run")
+    if not begun:
+        check_nothing_lost(run)
     if resume and not (run / "deployment.toml").exists():
         raise RunFolderError(f"{run} has no run to resume; leave out --resume")
 

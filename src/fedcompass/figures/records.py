@@ -129,7 +129,9 @@ def seeds_note(groups: Sequence[SeedGroup]) -> str | None:
 
 def _without_seed(run: RunRecord) -> dict[str, str]:
     flat = dict(_flat(run.settings))
-    return {key: value for key, value in flat.items() if key not in ("seed", "data.root")}
+    return {
+        key: value for key, value in flat.items() if key not in ("seed", "data.root", "fingerprint")
+    }
 
 
 def _label(run: RunRecord, namesakes: Sequence[RunRecord]) -> str:

@@ -1,24 +1,41 @@
 """A run's journal: JSON lines, a header and then one line for every event and command.
 
-The lines carry no wall-clock time, so the same run writes the same bytes.
+The lines carry no wall-clock time, so the same run writes the same bytes. Each ends with "crc", the
+CRC-32 of everything in the file before it: a line that was changed, lost or moved is noticed.
 """
 
 import json
 import os
+import re
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from fedcompass.errors import JournalError
 from fedcompass.journal.codec import command_to_json, event_to_json
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event
 
-__all__ = ["SCHEMA", "FileJournal", "Journal", "MemoryJournal", "NoJournal", "read_journal"]
+__all__ = [
+    "SCHEMA",
+    "FileJournal",
+    "Journal",
+    "Line",
+    "MemoryJournal",
+    "NoJournal",
+    "holds_events",
+    "lines_after",
+    "read_journal",
+    "read_lines",
+]
 
 SCHEMA = 1
 """Rises when a line's meaning changes."""
+
+_CRC = re.compile(rb',"crc":(\d+)}\n\Z')
+_AT_ONCE = 1 << 20  # bytes
 
 
 class Journal(Protocol):
@@ -81,6 +98,7 @@ class FileJournal:
         durable: bool = False,
     ) -> None:
         self._path, self._durable = path, durable
+        self.crc = 0  # of all bytes written so far
         self._file: BinaryIO
         try:
             self._file = path.open("xb" if resume_at is None else "r+b")
@@ -101,10 +119,12 @@ class FileJournal:
             )
         try:
             self._file.truncate(size)
+            self._file.seek(0)
+            while self._file.tell() < size:
+                self.crc = zlib.crc32(self._file.read(_AT_ONCE), self.crc)
         except OSError as error:
             self._file.close()
             raise self._failure(error) from None
-        self._file.seek(size)
 
     def event(self, event: Event) -> None:
         """Append an event."""
@@ -142,9 +162,12 @@ class FileJournal:
                 self._file.close()
 
     def _write(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        body = json.dumps(record, separators=(",", ":")).encode()[:-1]
+        before = zlib.crc32(body, self.crc)
+        ending = b',"crc":%d}\n' % before
+        self.crc = zlib.crc32(ending, before)
         try:
-            self._file.write(line)
+            self._file.write(body + ending)
         except OSError as error:
             raise self._failure(error) from None
 
@@ -155,8 +178,29 @@ class FileJournal:
         )
 
 
+class Line(NamedTuple):
+    """A whole line of a journal."""
+
+    number: int
+    record: dict[str, Any]  # without "crc"
+    size: int  # bytes of the file up to its end
+    crc: int  # of these bytes
+
+
 def read_journal(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers and records, the header first. A last line cut off by a crash is left out.
+
+    Raises:
+        JournalError: not a journal, another schema, or a damaged line in the middle.
+    """
+    for line in read_lines(path):
+        yield line.number, line.record
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """As `read_journal`, with the place of each line in the file.
+
+    Journals from before lines had a "crc" are read too; once a line has one, all that follow must.
 
     Raises:
         JournalError: not a journal, another schema, or a damaged line in the middle.
@@ -166,7 +210,8 @@ def read_journal(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror}; give a run's journal.jsonl") from None
     with file:
-        number = 0
+        number = size = crc = 0
+        checked = False  # whether lines have a "crc" by now
         for line in file:
             if not line.endswith(b"\n"):
                 break
@@ -174,9 +219,74 @@ def read_journal(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             record = _record(path, number, line)
             if number == 1:
                 _check_header(path, record)
-            yield number, record
+            checked = _check_crc(path, number, line, crc, must_be_there=checked)
+            record.pop("crc", None)
+            size, crc = size + len(line), zlib.crc32(line, crc)
+            yield Line(number, record, size, crc)
         if number == 0:
             raise JournalError(f"{path} has no header line; give a run's journal.jsonl")
+
+
+def lines_after(path: Path, size: int, crc: int | None) -> list[Line]:
+    """The lines that a journal has beyond a checkpoint; all of it is checked.
+
+    Args:
+        path: the journal.
+        size: its bytes when the checkpoint was made.
+        crc: their checksum; None: the checkpoint does not know it (from before there was one).
+
+    Raises:
+        JournalError: it is damaged, or is not the journal that the checkpoint was made with.
+    """
+    present = path.stat().st_size if path.is_file() else None
+    if present is not None and present < size:
+        raise JournalError(
+            f"{path} has {present} bytes, the checkpoint was made at {size}; "
+            "restore both from the same backup"
+        )
+    lines, fits = [], False
+    for line in read_lines(path):
+        fits = fits or (line.size == size and crc in (None, line.crc))
+        if line.size > size:
+            lines.append(line)
+    if not fits:
+        raise JournalError(
+            f"{path} is not the journal that the checkpoint beside it was made with (its first "
+            f"{size} bytes differ); restore both from the same backup"
+        )
+    return lines
+
+
+def holds_events(path: Path) -> bool:
+    """Whether anything happened by this journal; one that is not there or cut in its header is new.
+
+    Raises:
+        JournalError: it is damaged, so nobody can tell.
+    """
+    try:
+        with path.open("rb") as file:
+            begun = file.readline().endswith(b"\n")
+    except FileNotFoundError:
+        return False
+    return begun and any("event" in record for _, record in read_journal(path))
+
+
+def _check_crc(path: Path, number: int, line: bytes, crc: int, *, must_be_there: bool) -> bool:
+    """Compare a line's checksum; whether it has one."""
+    found = _CRC.search(line)
+    if found is None:
+        if must_be_there:
+            raise JournalError(
+                f"{path}: line {number} is damaged: it has no checksum; "
+                "restore the file from a backup"
+            )
+        return False
+    if int(found[1]) != zlib.crc32(line[: found.start()], crc):
+        raise JournalError(
+            f"{path}: line {number} is damaged, or one right before it changed or missing: its "
+            "checksum differs; restore the file from a backup"
+        )
+    return True
 
 
 def _check_header(path: Path, header: dict[str, Any]) -> None:
@@ -192,7 +302,9 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise JournalError(f"{path}: line {number} is damaged: {error}") from None
+        raise JournalError(
+            f"{path}: line {number} is damaged: {error}; restore the file from a backup"
+        ) from None
     if not isinstance(record, dict):
         raise JournalError(f"{path}: line {number} is not an object: {str(record)[:80]}")
     return record

@@ -3,8 +3,9 @@
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,15 @@ _LINES_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Lines as base64 of gzip, and how many of the file's lines were left out at its end."""
+    """Lines as base64 of gzip.
+
+    left_out: how many of the file's lines were left out at its end.
+    kinds: how many of its lines were of each kind of event or command.
+    """
 
     text: str
     left_out: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
 
 def pack_journal(path: Path, limit: int) -> Packed:
@@ -35,7 +41,15 @@ def pack_journal(path: Path, limit: int) -> Packed:
     """
     if not path.is_file():
         return Packed("")
-    return _pack((record for _, record in read_journal(path)), limit)
+    kinds: Counter[str] = Counter()
+
+    def counted() -> Iterator[dict[str, Any]]:
+        for _, record in read_journal(path):
+            kinds[record.get("event") or record.get("command") or ""] += 1
+            yield record
+
+    packed = _pack(counted(), limit)
+    return replace(packed, kinds=dict(kinds))
 
 
 def pack_metrics(path: Path, limit: int) -> Packed:

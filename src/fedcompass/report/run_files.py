@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,19 @@ __all__ = ["RunFiles", "find_runs", "plain_json"]
 _SETTINGS = {"experiment.toml": "simulation", "deployment.toml": "deployment"}
 _SCHEDULE = "schedule"  # a journal alone: nothing was trained
 _MODELS = ("final.safetensors", "best.safetensors")
+_COMMON = (
+    "data",
+    "problem",
+    "model",
+    "weights",
+    "loss",
+    "partition",
+    "fleet",
+    "min_clients",
+    "target",
+    "horizon",
+)
+"""Settings that runs of one comparison share; strategy, training and seed may differ."""
 _LONGEST_HEADER = 64 * 2**20  # bytes; a longer one is no model of ours
 
 
@@ -37,7 +50,17 @@ class RunFiles:
     @property
     def finished(self) -> bool:
         """Whether the run is over: its summary is written last; a schedule has none."""
-        return (self.path / "summary.json").is_file() or self.kind == _SCHEDULE
+        return self.has_summary or self.kind == _SCHEDULE
+
+    @property
+    def has_summary(self) -> bool:
+        """Whether what came out was written."""
+        return (self.path / "summary.json").is_file()
+
+    @property
+    def name(self) -> str:
+        """The folder's."""
+        return self.path.resolve().name
 
     @property
     def kind(self) -> str:
@@ -54,11 +77,12 @@ class RunFiles:
             RunFolderError: a file is damaged.
         """
         return {
-            "name": self.path.resolve().name,
+            "name": self.name,
             "kind": self.kind,
             "finished": self.finished,
-            "settings": self._settings(),
-            "summary": self._json("summary.json"),
+            "settings": self.settings(),
+            "common": self.common(),
+            "summary": self.summary(),
             "clients": self._json("clients.json"),
             "model_bytes": _model_bytes([self.path / name for name in _MODELS]),
         }
@@ -68,7 +92,29 @@ class RunFiles:
         names = (*_SETTINGS, "summary.json", "clients.json", *_MODELS)
         return tuple(_changed_at(self.path / name) for name in names)
 
-    def _settings(self) -> dict[str, Any] | None:
+    def common(self) -> dict[str, Any]:
+        """What runs of one comparison have in common: the settings, flat, and a label in words."""
+        settings = self.settings() or {}
+        kept = {key: settings[key] for key in _COMMON if key in settings}
+        kept["target_metric"] = settings.get("evaluation", settings).get("target_metric")
+        flat = {"kind": self.kind, **_flat(kept)}
+        flat.pop("data.root", None)
+        return {"settings": flat, "label": _label(self.kind, settings)}
+
+    def summary(self) -> Any:
+        """What came out; None if the run is not over.
+
+        Raises:
+            RunFolderError: the file is damaged.
+        """
+        return self._json("summary.json")
+
+    def settings(self) -> dict[str, Any] | None:
+        """All settings, as they are written; None if there are none.
+
+        Raises:
+            RunFolderError: the file is damaged.
+        """
         for name in _SETTINGS:
             path = self.path / name
             if path.is_file():
@@ -119,6 +165,33 @@ def _is_run(path: Path) -> bool:
 
 def _runs_inside(path: Path) -> list[Path]:
     return sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
+
+
+def _label(kind: str, settings: Mapping[str, Any]) -> str:
+    data, fleet = settings.get("data", {}), settings.get("fleet", {})
+    if not data:
+        return f"a {kind}"
+    model = settings.get("problem") or settings.get("model")
+    words = [f"{data.get('name')} ({model})"]
+    if "partition" in settings:
+        words.append(f"{settings['partition'].get('kind')} partition")
+    words.append(f"{fleet.get('clients')} clients")
+    if fleet.get("paces") or fleet.get("trace"):
+        words[-1] += " of given paces"
+    elif "speed" in fleet:
+        words[-1] += f" of {fleet['speed']} speed"
+    return ", ".join(words)
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested tables as dotted keys, values as text."""
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = str(value)
+    return flat
 
 
 def _model_bytes(models: Iterable[Path]) -> int | None:

@@ -10,6 +10,7 @@ from fedcompass import models
 from fedcompass.data.catalogue import load
 from fedcompass.data.dataset import Dataset, Normalize
 from fedcompass.data.partition import partition
+from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.medical.losses import LOSSES
 from fedcompass.models.weights import build_from
@@ -27,14 +28,24 @@ def _loaded(name: str, root: Path | None) -> tuple[Dataset, Normalize]:
     return dataset, dataset.normalize
 
 
+def _data_of(experiment: Experiment) -> tuple[Dataset, Normalize]:
+    if experiment.problem is not None:
+        raise SettingsError(
+            f"this experiment was run on a problem given in Python ({experiment.problem}); give it "
+            "again: fedcompass.simulate(experiment, problem=...)"
+        )
+    return _loaded(experiment.data.name, experiment.data.root)
+
+
 def build_problem(experiment: Experiment) -> Problem:
     """Load the data, split it among the clients, and name the model.
 
     Raises:
         DataError: the dataset is missing or damaged.
-        SettingsError: the partition or the model cannot be had.
+        SettingsError: the partition or the model cannot be had, or the experiment is the record of
+            a run on a problem given in Python.
     """
-    dataset, normalize = _loaded(experiment.data.name, experiment.data.root)
+    dataset, normalize = _data_of(experiment)
     parts = partition(
         dataset.train_targets,
         dataset.classes,
@@ -59,7 +70,7 @@ def build_problem(experiment: Experiment) -> Problem:
 
 def remarks_on(experiment: Experiment) -> list[str]:
     """What a reader of the experiment's results must know about its data and model."""
-    remarks = list(_loaded(experiment.data.name, experiment.data.root)[0].remarks)
+    remarks = list(_data_of(experiment)[0].remarks)
     if experiment.model in _USUALLY_PRETRAINED and experiment.weights is None:
         remarks.append(
             f"{experiment.model}: no pretrained weights were given, training starts from random "

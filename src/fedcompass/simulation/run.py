@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.checkpoint import Checkpoint
+from fedcompass.checkpoint import Checkpoint, check_nothing_lost
 from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.journal import FileJournal, Journal
+from fedcompass.journal import FileJournal, Journal, lines_after
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
@@ -29,6 +29,7 @@ from fedcompass.simulation.saving import Saver, Tee, restore
 from fedcompass.simulation.statistics import Statistics
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
+from fedcompass.training.fingerprint import fingerprint_of
 from fedcompass.training.metrics import higher_is_better
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import ClientId, Seconds
@@ -51,6 +52,7 @@ def simulate(
     device: str = "cpu",
     max_stack: int | None = None,
     folder: str | Path | RunFolder | None = None,
+    resume: bool = False,
     checkpoint_every: Seconds = CHECKPOINT_EVERY,
     on_progress: Callable[[Simulation], None] | None = None,
 ) -> Result:
@@ -59,7 +61,8 @@ def simulate(
     Args:
         experiment: what to run; the default is the folder's if that is a `RunFolder`, else
             FedCompass on the bundled mnist-mini.
-        problem: a model and data of your own, instead of the experiment's.
+        problem: a model and data of your own, instead of the experiment's; the record then says
+            so, and the run is resumed with the same problem only.
         executor: who trains: this process ("serial"; "stacked": all pending tasks at once, equal
             to the others within rounding), several ("processes"), nobody ("none": the schedule
             alone), or an executor of your own, which is closed at the end.
@@ -67,13 +70,16 @@ def simulate(
         device: where "serial" and "stacked" train, such as "cuda"; it rounds differently.
         max_stack: most tasks in a stack, for "stacked"; default: as many as pay and fit the memory.
         folder: where to keep the run; it can then be stopped and resumed. None keeps nothing.
+        resume: go on with the stopped run in the folder.
         checkpoint_every: wall-clock seconds that a stopped run has to do again at most.
         on_progress: called after every event.
 
     Raises:
         FedcompassError: with one line saying what is wrong and what to do.
     """
-    experiment = _experiment(experiment, folder)
+    if resume:
+        folder = _resumed(folder)
+    experiment = _experiment(experiment, folder, problem)
     trains = executor != "none"
     if problem is None:
         clients = experiment.fleet.clients
@@ -97,15 +103,50 @@ def simulate(
         return run.result()
 
 
-def _experiment(given: Experiment | None, folder: str | Path | RunFolder | None) -> Experiment:
-    if not isinstance(folder, RunFolder):
-        return given or Experiment()
-    if given is not None and given.key() != folder.experiment.key():
+def _resumed(folder: str | Path | RunFolder | None) -> RunFolder:
+    if folder is None:
+        raise SettingsError("resume is true, but there is no folder; give the stopped run's")
+    return folder if isinstance(folder, RunFolder) else RunFolder.resume(Path(folder))
+
+
+def _experiment(
+    given: Experiment | None, folder: str | Path | RunFolder | None, problem: Problem | None
+) -> Experiment:
+    """What is run; a problem of the user's own is written down in it."""
+    kept = folder if isinstance(folder, RunFolder) else None
+    chosen = given or (kept.experiment if kept else Experiment())
+    own = _on_problem(chosen, problem) if problem is not None else None
+    if kept is None:
+        return own or chosen
+    if kept.experiment.problem is not None:
+        _check_same_problem(kept, own)
+    if given is not None and kept.experiment.key() not in (given.key(), own and own.key()):
         raise RunFolderError(
-            f"{folder.path} belongs to another experiment; leave the experiment out, "
+            f"{kept.path} belongs to another experiment; leave the experiment out, "
             "or give a new folder"
         )
-    return folder.experiment
+    if own is not None and not kept.journal.exists():  # else its checkpoint tells problems apart
+        kept.set_experiment(own)
+    return kept.experiment
+
+
+def _on_problem(experiment: Experiment, problem: Problem) -> Experiment:
+    module = build_module(problem, experiment.seed)
+    return experiment.on_problem(*fingerprint_of(problem, Layout.of(module)))
+
+
+def _check_same_problem(folder: RunFolder, own: Experiment | None) -> None:
+    words = folder.experiment.problem
+    if own is None:
+        raise RunFolderError(
+            f"{folder.path} is a run on a problem given in Python ({words}); go on with it there: "
+            f"fedcompass.simulate(problem=..., folder={str(folder.path)!r}, resume=True)"
+        )
+    if own.fingerprint != folder.experiment.fingerprint:
+        raise RunFolderError(
+            f"{folder.path} was run on another problem ({words}) than the one given "
+            f"({own.problem}); give the same, or a new folder"
+        )
 
 
 def _executor(
@@ -182,7 +223,9 @@ class Run:
         layout = Layout.of(module)
         fleet = Fleet(experiment.fleet, experiment.seed)
         saved = folder.checkpoint() if folder else None
-        self._journal = _open_journal(folder, saved, strategy, fleet)
+        self._fingerprint = fingerprint_of(problem, layout).digest if folder else None
+        self._is_new = saved is None
+        self._journal = _open_journal(folder, saved, strategy, fleet, self._fingerprint)
         records: list[Journal] = [self._statistics]
         if self._journal is not None:
             records.append(self._journal)
@@ -221,9 +264,12 @@ class Run:
             self._folder,
             self._journal,
             self._statistics,
+            fingerprint=self._fingerprint,
             every=checkpoint_every,
             on_progress=on_progress,
         )
+        if self._is_new:  # events without a checkpoint thus mean that the checkpoint was lost
+            saver.checkpoint(self.simulation)
         return self.simulation.run(saver)
 
     def result(self) -> Result:
@@ -276,7 +322,11 @@ def _remove_journal(folder: RunFolder) -> None:
 
 
 def _open_journal(
-    folder: RunFolder | None, saved: Checkpoint | None, strategy: Strategy, fleet: Fleet
+    folder: RunFolder | None,
+    saved: Checkpoint | None,
+    strategy: Strategy,
+    fleet: Fleet,
+    fingerprint: str | None,
 ) -> FileJournal | None:
     if folder is None:
         return None
@@ -292,16 +342,23 @@ def _open_journal(
         ],
     }
     if saved is None:
-        _remove_journal(folder)  # of a run stopped before its first checkpoint
+        check_nothing_lost(folder.path)
+        _remove_journal(folder)  # of a run stopped before its first event
         return FileJournal(folder.journal, header, durable=True)
     if saved.facts.get("experiment") != folder.experiment.key():
         raise RunFolderError(
             f"{folder.path}'s experiment.toml was changed after the run began; put it back to "
             "resume, or start a new run with it"
         )
+    if saved.facts.get("problem", fingerprint) != fingerprint:
+        raise CheckpointError(
+            f"{folder.path} was run on another problem than the one given (its data, their split "
+            "or the model differ); give the same, or start a new run"
+        )
     resume_at = saved.facts.get("journal_bytes")
     if not isinstance(resume_at, int):
         raise CheckpointError(f"{folder.path} has a checkpoint of something else; start anew")
+    lines_after(folder.journal, resume_at, saved.facts.get("journal_crc"))
     return FileJournal(folder.journal, header, resume_at=resume_at, durable=True)
 
 

@@ -52,7 +52,7 @@ class RunFolder:
             _remove_run(path)
         make_folder(path)
         folder = cls(path, experiment)
-        write_whole(path / "experiment.toml", tomli_w.dumps(experiment.to_record()))
+        folder.set_experiment(experiment)
         return folder
 
     @classmethod
@@ -68,6 +68,11 @@ class RunFolder:
             raise RunFolderError(f"{path} has no journal: nothing was begun there to resume")
         folder.check_unfinished()
         return folder
+
+    def set_experiment(self, experiment: Experiment) -> None:
+        """Write down another experiment than the folder was made for; nothing has begun yet."""
+        self.experiment = experiment
+        write_whole(self.path / "experiment.toml", tomli_w.dumps(experiment.to_record()))
 
     def remove_if_not_begun(self) -> None:
         """Leave nothing behind of a run that could not begin."""
@@ -104,10 +109,15 @@ class RunFolder:
         """Where the journal is."""
         return self.path / "journal.jsonl"
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is one; `simulate` makes the first before anything happens."""
+        return (self.path / "checkpoint.safetensors").exists()
+
     def checkpoint(self) -> Checkpoint | None:
-        """The latest checkpoint, None if the run was stopped before its first."""
+        """The latest checkpoint, None if there is none."""
         path = self.path / "checkpoint.safetensors"
-        return load_checkpoint(path) if path.exists() else None
+        return load_checkpoint(path) if self.has_checkpoint else None
 
     def save_checkpoint(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Replace the checkpoint."""
@@ -124,6 +134,7 @@ class RunFolder:
     def finish(self, result: Result) -> None:
         """Write what came out; the run can no longer be resumed, nor need it be."""
         self.write_metrics(result.curve)
+        result.summary["journal_bytes"] = self.journal.stat().st_size  # to tell if it is cut later
         result.write(self.path)
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 

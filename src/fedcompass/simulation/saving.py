@@ -46,6 +46,7 @@ class Saver:
         folder: where to; None saves nothing.
         journal: the folder's.
         statistics: the run's, kept in the checkpoints.
+        fingerprint: of the run's problem, kept there too.
         every: seconds of wall-clock time between two checkpoints: what a crash can cost at most.
         on_progress: called after every event.
     """
@@ -56,11 +57,12 @@ class Saver:
         journal: FileJournal | None,
         statistics: Statistics,
         *,
+        fingerprint: str | None,
         every: Seconds,
         on_progress: Callable[[Simulation], None] | None = None,
     ) -> None:
         self._folder, self._journal, self._every = folder, journal, every
-        self._statistics = statistics
+        self._statistics, self._fingerprint = statistics, fingerprint
         self._on_progress = on_progress
         self._saved_at = self._shown_at = monotonic()
 
@@ -97,11 +99,13 @@ class Saver:
             {
                 **facts,
                 "experiment": self._folder.experiment.key(),
+                "problem": self._fingerprint,
                 "simulation": simulation.to_json(),
                 "evaluations": evaluations.to_json(),
                 "rows": evaluations.rows,
                 "statistics": self._statistics.to_json(),
                 "journal_bytes": self._journal.flush(),
+                "journal_crc": self._journal.crc,
             },
         )
         self._saved_at = monotonic()

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedcompass.errors import CheckpointError, FedcompassError, TaskFailed
+from fedcompass.errors import CheckpointError, FedcompassError, JournalError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.journal import FileJournal
 from fedcompass.simulation.engine import Simulation
@@ -34,7 +34,12 @@ class PausableRun(Run):
     ) -> Generator[Job, Any, None]:
         """The simulation's generator; whatever goes wrong in it is an error of ours."""
         saver = _PausingSaver(
-            self._folder, self._journal, self._statistics, every=checkpoint_every, stops=stops
+            self._folder,
+            self._journal,
+            self._statistics,
+            fingerprint=self._fingerprint,
+            every=checkpoint_every,
+            stops=stops,
         )
         try:
             yield from self.simulation.run(saver)
@@ -53,10 +58,11 @@ class _PausingSaver(Saver):
         journal: FileJournal | None,
         statistics: Statistics,
         *,
+        fingerprint: str | None,
         every: Seconds,
         stops: Callable[[], bool],
     ) -> None:
-        super().__init__(folder, journal, statistics, every=every)
+        super().__init__(folder, journal, statistics, fingerprint=fingerprint, every=every)
         self._stops = stops
         self._keeps = folder is not None
 
@@ -100,7 +106,7 @@ def opened(
     with executor, ExitStack() as stack:
         try:
             run = new_run()
-        except CheckpointError:  # damaged, or of another version: begin anew
+        except (CheckpointError, JournalError):  # damaged, or of another version: begin anew
             stack.close()
             discard_folder(path)
             run = new_run()
@@ -110,7 +116,8 @@ def opened(
 
 def _folder(path: Path, experiment: Experiment) -> RunFolder:
     try:
-        kept = RunFolder.resume(path).experiment.key() == experiment.key()
+        folder = RunFolder.resume(path)
+        kept = folder.has_checkpoint and folder.experiment.key() == experiment.key()
     except FedcompassError:  # nothing there, or nothing that can be taken up
         kept = False
     if kept:

@@ -6,7 +6,11 @@ const PANELS = [
 ];
 
 const state = {
-  runs: [],
+  all: [], // every run in the page
+  leftOut: [], // [name, why] of those that are not
+  sets: [], // of runs that can be compared with each other
+  set: 0, // which of them is shown
+  runs: [], // its runs
   groups: [],
   seed: 0,
   group: null, // whose clients are shown; FedCompass's unless chosen
@@ -101,12 +105,28 @@ function notices() {
   if (cut.length) words.push(`The journal is too long for one page: the timeline and the sums show the time up to ${short(largest(cut.map((run) => run.now)))}; curves are whole.`);
   const damaged = state.runs.reduce((sum, run) => sum + run.damaged, 0);
   if (damaged) words.push(`${counted(damaged, "line")} of the record could not be read.`);
+  for (const run of state.runs.filter((one) => one.facts.cut_short)) {
+    words.push(`${run.facts.name}: ${run.facts.cut_short}; what is shown of it ends at ${new TimeScale(run.unit, run.end).text(run.end)}.`);
+  }
+  const others = state.all.length - state.runs.length;
+  if (others) words.push(`${counted(others, "run")} of other data, fleets or targets cannot be compared with these; choose them below.`);
+  if (state.leftOut.length) words.push(`Left out: ${state.leftOut.map(([name, why]) => `${name} (${why})`).join("; ")}.`);
   byId("notice").textContent = words.join(" ");
   byId("notice").hidden = !words.length;
 }
 
+/** Show another set of runs from its beginning. */
+function showSet(number) {
+  Object.assign(state, { set: number, seed: 0, group: null, metric: null, view: new TimeView() });
+  refresh();
+}
+
 function choices() {
   const items = [];
+  if (state.sets.length > 1) {
+    const labels = state.sets.map((set) => `${set.label}: ${counted(set.runs.length, "run")}`);
+    items.push(chooser("Runs on", labels, state.set, showSet));
+  }
   if (state.groups.length > 1) {
     items.push(chooser("Per-client panels:", state.groups.map((g) => g.label), state.group ?? 0, (value) => {
       state.group = value;
@@ -140,6 +160,10 @@ async function refresh() {
   refreshing ??= (async () => {
     while (stale) {
       stale = false;
+      state.sets = comparableSets(state.all);
+      state.set = Math.min(state.set, state.sets.length - 1);
+      state.runs = state.sets[state.set].runs;
+      if (!state.live) showStatus(state.runs.every((run) => run.facts.finished) ? "finished" : "not finished");
       state.groups = grouped(state.runs);
       state.group ??= usualGroup();
       document.title = `${title()} – fedcompass`;
@@ -211,18 +235,18 @@ function unhurried(act) {
 async function main() {
   const facts = JSON.parse(byId("facts").textContent);
   theme.read();
-  state.runs = facts.runs.map((one) => new RunModel(one));
+  state.all = state.runs = facts.runs.map((one) => new RunModel(one));
+  state.leftOut = facts.left_out ?? [];
   document.body.append(svg("svg", { width: 0, height: 0, "aria-hidden": "true" }, legendHatch()));
   panels = PANELS.map((panel) => new Panel(panel));
   byId("main").append(...panels.map((panel) => panel.element));
   listen();
   state.live = facts.live;
   if (facts.live) {
-    new LiveFeed(state.runs, { changed: unhurried(refresh), status: showStatus });
+    new LiveFeed(state.all, { changed: unhurried(refresh), status: showStatus });
     return;
   }
-  await loadPacked(state.runs, (share) => showStatus(`reading ${percent(share)}`));
-  showStatus(state.runs.every((run) => run.facts.finished) ? "finished" : "not finished");
+  await loadPacked(state.all, (share) => showStatus(`reading ${percent(share)}`));
   await refresh();
 }
 

@@ -92,11 +92,34 @@ function valueAt(points, x) {
   return points[Math.max(0, after - 1)][1];
 }
 
+/** Runs by what can be compared, the most runs first; labels say what tells the sets apart. */
+function comparableSets(runs) {
+  const byKey = new Map();
+  for (const run of runs) {
+    const { settings = {}, label = "" } = run.facts.common ?? {};
+    const clients = run.facts.kind === "schedule" ? run.lanes.length : null; // not in any setting
+    const key = JSON.stringify([settings, clients]);
+    if (!byKey.has(key)) byKey.set(key, { settings: { ...settings, clients }, label, runs: [] });
+    byKey.get(key).runs.push(run);
+  }
+  const sets = [...byKey.values()].sort((a, b) => b.runs.length - a.runs.length);
+  return sets.map((set) => ({ ...set, label: setLabel(set, sets) }));
+}
+
+function setLabel(set, sets) {
+  const twins = sets.filter((other) => other.label === set.label);
+  if (twins.length === 1) return set.label;
+  const keys = [...new Set(twins.flatMap((twin) => Object.keys(twin.settings)))];
+  const apart = keys.filter((key) => new Set(twins.map((twin) => twin.settings[key])).size > 1);
+  const marks = apart.slice(0, 3).map((key) => `${key.split(".").at(-1)} ${set.settings[key] ?? "unset"}`);
+  return `${set.label}, ${marks.join(", ")}`;
+}
+
 /** Runs as groups, in the order given; labels say what tells groups apart. */
 function grouped(runs) {
   const byKey = new Map();
   for (const run of runs) {
-    const { seed: _, ...others } = run.facts.settings ?? {};
+    const { seed: _, fingerprint: __, ...others } = run.facts.settings ?? {};
     const key = JSON.stringify([run.facts.kind, run.strategy, run.facts.settings ? others : run.facts.name]);
     byKey.set(key, [...(byKey.get(key) ?? []), run]);
   }

@@ -61,7 +61,7 @@ const timelinePanel = {
   draw(panel, state) {
     const shown = state.groups.map((group) => group.run(state.seed)).filter((run) => run.lanes.length);
     const view = state.view;
-    const signature = shown.map((run) => `${state.runs.indexOf(run)}:${run.lanes.length}:${run.unit}`).join();
+    const signature = shown.map((run) => `${state.all.indexOf(run)}:${run.lanes.length}:${run.unit}`).join();
     const extent = largest(shown.map((run) => run.end));
     const scale = new TimeScale(shown[0].unit, extent);
     if (panel.signature !== signature || panel.theme !== state.theme) {

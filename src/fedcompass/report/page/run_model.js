@@ -89,6 +89,7 @@ class RunModel {
   }
 
   get end() {
+    if (this.facts.cut_short) return this.now; // what came after is not known
     const { virtual_seconds: simulated, seconds } = this.facts.summary ?? {};
     return Math.max(this.now, simulated ?? seconds ?? 0);
   }

@@ -1,0 +1,73 @@
+"""Telling problems apart: what one is in words, and a fingerprint of its model and samples."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedcompass.aggregation.layout import Layout
+from fedcompass.training.problem import Problem, Samples
+
+__all__ = ["Fingerprint", "fingerprint_of"]
+
+_LOOKED_AT = 1 << 20  # bytes of a tensor, in evenly spaced rows: enough to tell data apart
+
+
+class Fingerprint(NamedTuple):
+    """What a problem is, for people, and a hash that differs where a run on it would."""
+
+    words: str
+    digest: str
+
+
+def fingerprint_of(problem: Problem, layout: Layout) -> Fingerprint:
+    """A problem's fingerprint; it takes milliseconds, however large the data are.
+
+    The model counts by its tensors' names and shapes, functions by their names.
+    """
+    numbers = sum(prod(spec.shape) for spec in layout.specs if spec.segment == "trainable")
+    samples = sum(map(len, problem.clients))
+    words = (
+        f"a model of {numbers:,} parameters, {samples:,} samples of {len(problem.clients)} "
+        f"clients, {len(problem.test):,} for testing"
+    )
+    digest = hashlib.sha256()
+    for part in _parts(problem, layout):
+        digest.update(part)
+    return Fingerprint(words, digest.hexdigest()[:16])
+
+
+def _parts(problem: Problem, layout: Layout) -> Iterator[bytes]:
+    functions = (problem.loss, problem.transform, problem.augment)
+    yield repr([_name(function) for function in functions]).encode()
+    yield repr([str(spec) for spec in layout.specs]).encode()
+    seen: dict[int, int] = {}  # tensors that clients share are looked at once
+    for samples in (*problem.clients, problem.test, *(problem.client_tests or ())):
+        for tensor in _tensors(samples):
+            if id(tensor) not in seen:
+                seen[id(tensor)] = len(seen)
+                yield from _rows(tensor)
+            yield b"%d;" % seen[id(tensor)]
+
+
+def _tensors(samples: Samples) -> list[Tensor]:
+    given = [samples.inputs, samples.targets]
+    return given if samples.indices is None else [*given, samples.indices]
+
+
+def _rows(tensor: Tensor) -> Iterator[bytes]:
+    yield f"{tensor.dtype} {list(tensor.shape)}".encode()
+    if tensor.numel():
+        every = 1 + tensor.nbytes // _LOOKED_AT
+        rows = tensor.detach()[::every].contiguous().cpu()
+        yield rows.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _name(function: Callable[..., Any] | None) -> str:
+    if isinstance(function, partial):
+        return f"partial {_name(function.func)}"
+    return getattr(function, "__qualname__", type(function).__qualname__)
