@@ -1,6 +1,7 @@
 """What all tests share: golden files, and how hard Hypothesis tries."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,12 @@ settings.register_profile(
     "thorough", settings.get_profile("default"), max_examples=500, stateful_step_count=80
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# A shell starts a background job with SIGINT ignored, and programs inherit that; those that tests
+# start are to heed Ctrl-C. A handler does that: the tests go on ignoring it, but no program
+# inherits a handler.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

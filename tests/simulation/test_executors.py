@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.child_processes import PATIENCE, started
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -122,7 +123,7 @@ def alive(pid: int) -> bool:
 
 
 def gone_soon(pids: list[int]) -> bool:
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENCE
     while any(alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.01)
     return not any(alive(pid) for pid in pids)
@@ -381,21 +382,19 @@ def test_no_process_outlives_an_interrupted_simulation(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     before = set(Path("/dev/shm").glob("*fedcompass*"))
-    run = subprocess.Popen(
+    with started(
         [sys.executable, script(tmp_path), "1000000000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
         start_new_session=True,
-    )
-    with run:
+    ) as run:
         assert run.stdout is not None
         pids = [int(pid) for pid in run.stdout.readline().split()]
         if number == signal.SIGINT:
             os.killpg(run.pid, number)  # as a terminal does: to the whole group
         else:
             run.send_signal(number)
-        assert run.wait(10) != 0
+        assert run.wait(PATIENCE) != 0
     assert len(pids) == 2
     assert gone_soon(pids)
     assert set(Path("/dev/shm").glob("*fedcompass*")) == before
