@@ -1,13 +1,17 @@
-"""What all tests share: golden files, and how hard Hypothesis tries."""
+"""What all tests share: golden files, how hard Hypothesis tries, and who is marked `trains`."""
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-GOLDEN = Path(__file__).parent / "golden"
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden"
 
 pytest.register_assert_rewrite("tests.scheduling.invariants")
 
@@ -19,6 +23,65 @@ settings.register_profile(
     "thorough", settings.get_profile("default"), max_examples=500, stateful_step_count=80
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# A shell starts a background job with SIGINT ignored, and programs inherit that; those that tests
+# start are to heed Ctrl-C. A handler does that: the tests go on ignoring it, but no program
+# inherits a handler.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)
+
+TRAINING = (  # files and folders of tests that are marked `trains`
+    "deployment/test_client_app.py",
+    "deployment/test_trainer.py",
+    "deployment/test_worker.py",
+    "medical/test_cli_medical.py",
+    "medical/test_medical_experiments.py",
+    "paper/test_paper_running.py",
+    "simulation",
+    "sweeps/test_run_all.py",
+    "test_cli_paper.py",
+    "test_cli_run.py",
+    "test_cli_sweep.py",
+    "test_diverged_runs.py",
+    "test_docs_deployment.py",
+    "test_examples.py",
+    "tracking",
+    "training",
+)
+# What these tell does not depend on what is learned, and some of them take a minute.
+TRAINING_UNMARKED = ("faults", "report", "sweeps/test_on_ray.py")
+
+
+def _among(path: Path, places: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(HERE / place) for place in places)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _among(item.path, TRAINING):
+            item.add_marker(pytest.mark.trains)
+
+
+_steps = 0  # of any optimizer in this process
+
+
+def _count_step(*_: object) -> None:
+    global _steps
+    _steps += 1
+
+
+if not torch.cuda.is_available():  # where steps become CUDA graphs a hook would change them
+    register_optimizer_step_post_hook(_count_step)
+
+
+@pytest.fixture(autouse=True)
+def trains_only_if_marked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that trains but is not run with plain arithmetic, too (see scripts/check)."""
+    before = _steps
+    yield
+    known = _among(request.path, TRAINING + TRAINING_UNMARKED)
+    assert known or _steps == before, "this test trains: add its file to TRAINING in conftest.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

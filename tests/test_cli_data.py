@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from tests.child_processes import PATIENCE, started
 
 from fedcompass.data import catalogue, sources
 from fedcompass.data.sources import Source, SourceFile
@@ -213,7 +214,7 @@ def test_ctrl_c_keeps_what_has_arrived_and_says_how_to_go_on(
             self.send_header("Content-Length", str(len(CONTENT)))
             self.end_headers()
             self.wfile.write(CONTENT[:300_000])
-            stopped.wait(20)
+            stopped.wait(PATIENCE)
 
     md5 = hashlib.md5(CONTENT).hexdigest()
     program = (
@@ -226,14 +227,13 @@ def test_ctrl_c_keeps_what_has_arrived_and_says_how_to_go_on(
     part = tmp_path / "my data" / "toy" / "toy.bin.part"
     for url in serve(Stalling):
         arguments = ["data", "fetch", "toy", "--to", str(tmp_path / "my data"), "--base-url", url]
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True
-        )
-        deadline = time.monotonic() + 20
-        while not (part.is_file() and part.stat().st_size) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=20)
+        command = [sys.executable, "-c", program, *arguments]
+        with started(command, stderr=subprocess.PIPE) as process:
+            deadline = time.monotonic() + PATIENCE
+            while not (part.is_file() and part.stat().st_size) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=PATIENCE)
         stopped.set()
     assert process.returncode == 130
     assert told == (

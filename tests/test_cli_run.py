@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from tests.child_processes import PATIENCE, started
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
@@ -108,14 +109,14 @@ def test_resume_takes_no_settings() -> None:
 def test_a_run_stopped_by_ctrl_c_says_how_to_go_on_and_ends_the_same() -> None:
     arguments = ["--horizon", "25", "--executor", "serial"]
     command = [sys.executable, "-m", "fedcompass", "run", "--name", "stopped", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with started(command, stderr=subprocess.PIPE) as process:
         metrics = Path("runs/stopped/journal.jsonl")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not metrics.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.3)
         os.kill(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert errors.endswith("stopped. To go on: fedcompass run --resume runs/stopped\n")
     fedcompass("run", "--resume", "runs/stopped", "--executor", "serial")

@@ -125,6 +125,7 @@ def test_a_server_of_another_authority_is_not_ours(site: Path, tmp_path: Path) -
 def test_a_site_that_runs_is_not_said_to_be_refused(project: Path, site: Path) -> None:
     state = SiteFolder(site).state
     state.mkdir(mode=0o700)
+    another = RunningSite(SiteFolder(site))
     handle = os.open(state, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
@@ -132,9 +133,10 @@ def test_a_site_that_runs_is_not_said_to_be_refused(project: Path, site: Path) -
             finding = found(check_site(site))["admission"]
         assert finding == Finding("admission", None, "not checked: this site is running")
         with pytest.raises(ProjectError, match="site north is running already"):
-            RunningSite(SiteFolder(site)).start()
+            another.start()
     finally:
         os.close(handle)
+        another.stop()
     assert not is_running(SiteFolder(site))
 
 

@@ -55,6 +55,7 @@ def test_trouble_of_an_earlier_process_or_long_ago_does_not_count(tmp_path: Path
 def test_a_site_that_is_not_admitted_yet_says_so_in_words(tmp_path: Path) -> None:
     init_project(tmp_path / "f", "127.0.0.1:9092", ["north"])
     running = RunningSite(SiteFolder(tmp_path / "f" / "sites" / "north"))
+    running.stop()  # it has made a folder for its socket
     child = running._children["supernode"]
     child.program.log.parent.mkdir()
     child.program.log.write_text(REFUSED)

@@ -21,6 +21,7 @@ from fedcompass.deployment.worker_plan import WorkerPlan
 from fedcompass.errors import ProcessFailed, WorkerLost
 
 SOON = 120.0  # seconds; only a failing test waits so long
+AT_ONCE = 10.0  # seconds; a busy machine is slow, but nobody waited for a patience to end
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def running(plan: WorkerPlan, restarts: int = 5) -> Iterator[Child]:
         child.stop()
 
 
-def test_a_worker_killed_mid_task_is_reported_within_a_second_and_restarted(folder: Path) -> None:
+def test_a_worker_killed_mid_task_is_reported_at_once_and_restarted(folder: Path) -> None:
     plan = plan_in(folder)
     with running(plan) as worker, ThreadPoolExecutor(1) as pool:
         assert forwarder.query(plan.socket, patience=SOON)["samples"] == 8
@@ -97,7 +98,7 @@ def test_a_worker_killed_mid_task_is_reported_within_a_second_and_restarted(fold
         killed = monotonic()
         with pytest.raises(WorkerLost, match="went away during a train"):
             task.result(SOON)
-        assert monotonic() - killed < 1.0
+        assert monotonic() - killed < AT_ONCE
         until(worker.tend)
         assert train(folder, order(steps=3))["steps_done"] == 3  # waits for the next worker
         second = worker.pid

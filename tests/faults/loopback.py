@@ -5,10 +5,10 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Self
 
+from tests.child_processes import importing_tests
 from tests.deployment.exactly_once import check_exactly_once
 from tests.faults.federation_files import FederationFiles
 from tests.faults.lone_supernode import LoneSuperNode
@@ -21,7 +21,6 @@ from fedcompass.deployment.server_process import Outcome
 
 PATIENCE = 600.0  # for anything that is to happen, on a machine that has other things to do
 TICK = 0.1
-ROOT = Path(__file__).parents[2]
 
 
 class Hang(AssertionError):
@@ -43,8 +42,7 @@ class Loopback(FederationFiles):
         self.outcome: Outcome | None = None
         self.injected = 0
         self.server_environment: dict[str, str] = {}
-        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.site_environment = {"PYTHONPATH": os.pathsep.join(path)}  # for faulty ClientApps
+        self.site_environment = importing_tests()  # for faulty ClientApps
 
     def __enter__(self) -> Self:
         return self

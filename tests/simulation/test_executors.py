@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.child_processes import PATIENCE, started
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -121,8 +122,11 @@ def alive(pid: int) -> bool:
         return False
 
 
+AT_ONCE = 20.0  # seconds; a busy machine is slow, but the tasks would take minutes
+
+
 def gone_soon(pids: list[int]) -> bool:
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENCE
     while any(alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.01)
     return not any(alive(pid) for pid in pids)
@@ -256,7 +260,7 @@ def test_an_exception_in_a_task_reaches_the_one_who_asks_and_others_go_on() -> N
         assert executor._states.in_use == 0
 
 
-def test_a_killed_worker_is_one_clear_error_within_a_second() -> None:
+def test_a_killed_worker_is_one_clear_error_at_once() -> None:
     problem = problem_of(loss=slow)
     start = start_of(problem)
     with two_workers(problem) as executor:
@@ -274,7 +278,7 @@ def test_a_killed_worker_is_one_clear_error_within_a_second() -> None:
             match=rf"worker process {victim} died while training client 0, local round 0",
         ):
             executor.result(job)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < AT_ONCE
         assert gone_soon(pids)
         with pytest.raises(TaskFailed, match="died"):
             executor.submit(train_job(start, 1))
@@ -301,7 +305,7 @@ def test_closing_ends_busy_workers_at_once() -> None:
         pids = workers_of(executor)
         began = time.monotonic()
         executor.close()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < AT_ONCE
         assert gone_soon(pids)
         executor.close()
     with pytest.raises(TaskFailed, match="closed; make a new one"):
@@ -381,21 +385,19 @@ def test_no_process_outlives_an_interrupted_simulation(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     before = set(Path("/dev/shm").glob("*fedcompass*"))
-    run = subprocess.Popen(
+    with started(
         [sys.executable, script(tmp_path), "1000000000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
         start_new_session=True,
-    )
-    with run:
+    ) as run:
         assert run.stdout is not None
         pids = [int(pid) for pid in run.stdout.readline().split()]
         if number == signal.SIGINT:
             os.killpg(run.pid, number)  # as a terminal does: to the whole group
         else:
             run.send_signal(number)
-        assert run.wait(10) != 0
+        assert run.wait(PATIENCE) != 0
     assert len(pids) == 2
     assert gone_soon(pids)
     assert set(Path("/dev/shm").glob("*fedcompass*")) == before

@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.child_processes import PATIENCE, importing_tests, started
 from tests.simulation.tiny_runs import (
     STRATEGIES,
     Stopped,
@@ -28,8 +30,6 @@ from fedcompass.errors import CheckpointError, FedcompassError, JournalError, Ru
 from fedcompass.simulation.executors import SerialExecutor
 from fedcompass.simulation.run import Run, simulate
 from fedcompass.simulation.run_folder import RunFolder
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -149,7 +149,9 @@ def test_a_run_of_processes_can_be_resumed_serially(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", folder.path)
 
 
-def start_in_another_process(folder: Path, executor: str) -> subprocess.Popen[str]:
+def started_in_another_process(
+    folder: Path, executor: str
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """A run that takes some seconds, with a checkpoint every 0.1 s, as a shell would start it."""
     script = (
         "import time\n"
@@ -161,18 +163,17 @@ def start_in_another_process(folder: Path, executor: str) -> subprocess.Popen[st
     )
     path = folder.with_suffix(".py")
     path.write_text(script)
-    return subprocess.Popen(
-        [sys.executable, str(path)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+    return started(
+        [sys.executable, path],
+        env={**os.environ, **importing_tests()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         start_new_session=True,
     )
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not path.exists():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
@@ -189,11 +190,11 @@ def test_a_process_that_was_ended_leaves_a_run_that_can_be_resumed(
 ) -> None:
     simulate(eventful("fedcompass"), problem=problem(), folder=tmp_path / "whole")
     path = tmp_path / "ended"
-    process = start_in_another_process(path, executor)
-    wait_for(path / "checkpoint.safetensors", process)
-    time.sleep(0.35)
-    os.killpg(process.pid, number)
-    _, complaints = process.communicate(timeout=30)
+    with started_in_another_process(path, executor) as process:
+        wait_for(path / "checkpoint.safetensors", process)
+        time.sleep(0.35)
+        os.killpg(process.pid, number)
+        _, complaints = process.communicate(timeout=PATIENCE)
     assert process.returncode == -number
     assert complaints.count("Traceback") == (number == signal.SIGINT), complaints
     resumed(path)

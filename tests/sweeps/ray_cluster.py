@@ -24,10 +24,11 @@ def main() -> None:
         "object_store_memory": 100 * 1024 * 1024,
         "include_dashboard": False,
     }
+    # A short path, as sockets' paths are, and of its own: Ray notes the newest cluster's address in
+    # the folder that $RAY_TMPDIR leads to, and neither makes /tmp/ray nor should we write there.
     with TemporaryDirectory(prefix="fc-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        cluster: Any = cluster_utils.Cluster(
-            initialize_head=True, head_node_args={**node, "temp_dir": folder}
-        )
+        os.environ["RAY_TMPDIR"] = folder
+        cluster: Any = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
         try:
             cluster.add_node(**node)
             cluster.wait_for_nodes(timeout=300)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.child_processes import importing_tests
 from tests.sweeps.small_sweeps import FILE, experiments
 
 from fedcompass.errors import MissingExtra
@@ -18,28 +19,29 @@ from fedcompass.simulation.problems import build_problem
 from fedcompass.sweeps import Store, Sweep, run_all
 from fedcompass.sweeps.shipping import Receiver, Sender
 
-ROOT = Path(__file__).parents[2]
-OURS = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+OURS = {**importing_tests(), "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """The cluster's address; its first worker to build a model kills itself."""
     pytest.importorskip("ray")
-    process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("ray_cluster.py"))],
-        env={**os.environ, **OURS, "SWEEP_TEST_DEATH": str(tmp_path / "died")},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        text=True,
-    )
+    complaints = tmp_path / "cluster.log"
+    with complaints.open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("ray_cluster.py"))],
+            env={**os.environ, **OURS, "SWEEP_TEST_DEATH": str(tmp_path / "died")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+            text=True,
+        )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         address = process.stdout.readline().strip()
-        assert address, "the cluster did not start"
+        assert address, f"the cluster did not start: {complaints.read_text()}"
         yield address
     finally:
         process.stdin.close()

@@ -17,6 +17,7 @@ from fedcompass.errors import MissingExtra, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.problems import build_problem
 from fedcompass.sweeps.pending import Pending
+from fedcompass.sweeps.ray_address import cluster_address
 from fedcompass.sweeps.ray_worker import RayWorker
 from fedcompass.sweeps.record import Record, failed_record
 from fedcompass.sweeps.shipping import Sender
@@ -35,8 +36,7 @@ class OnRay:
     """Hands runs to the cluster's workers and collects their records.
 
     Args:
-        where: "ray" (the cluster that $RAY_ADDRESS names, else one on this machine),
-            "ray://host:port" or "host:port".
+        where: as `cluster_address` takes it.
         device: where workers train: "cpu" takes a CPU slot each, "cuda" a GPU.
         stacked: whether a worker trains its runs as one stack.
         workers: at most so many; None: as many as the cluster has room for.
@@ -171,7 +171,7 @@ def _connected(ray: Any, where: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = None if where == "ray" else where
+    address = cluster_address(where)
     try:
         ray.init(address, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:

@@ -32,8 +32,12 @@ class Stop:
 
     @contextmanager
     def heeding_ctrl_c(self) -> Iterator[None]:
-        """Meanwhile a first Ctrl-C makes it due; a second one interrupts at once."""
-        if threading.current_thread() is not threading.main_thread():
+        """Meanwhile a first Ctrl-C makes it due; a second one interrupts at once.
+
+        A process that was started with SIGINT ignored, as by `&` in a script, goes on ignoring it.
+        """
+        elsewhere = threading.current_thread() is not threading.main_thread()
+        if elsewhere or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             yield  # signals reach the main thread only
             return
         before = signal.signal(signal.SIGINT, self._on_ctrl_c)
