@@ -1,15 +1,18 @@
 """The server's processes: where they listen, and that one federation has one server."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
+from types import SimpleNamespace
 
 import pytest
 import tomli_w
 
+from fedcompass.deployment.disk_room import lack_of_room
 from fedcompass.deployment.folder_lock import lock_folder
-from fedcompass.deployment.processes import free_port
+from fedcompass.deployment.processes import Child, Program, free_port
 from fedcompass.deployment.project import NetworkSettings, ServerProject
 from fedcompass.deployment.project_files import init_project
 from fedcompass.deployment.running_server import RunningServer
@@ -101,6 +104,55 @@ def test_a_server_that_was_stopped_lets_another_have_its_folder(tmp_path: Path) 
         with pytest.raises(RunFolderError, match="is finished"):
             server.start()
         server.stop()
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    usage = SimpleNamespace(free=free)
+    monkeypatch.setattr("fedcompass.deployment.disk_room.shutil.disk_usage", lambda _: usage)
+
+
+def test_a_full_disk_under_the_state_is_told_at_once_and_ends_the_server_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = project_at(tmp_path / "f")
+    run = project.folder / "run"
+    run.mkdir()
+    audit = run / "audit.jsonl"
+    audit.write_text('{"at": 7.5, "what": "accepted", "who": "north"}\n{"at": 8.0, "wh')
+    server = RunningServer(project, run)
+    server._superlink = server._server_app = Child(Program("x", "no.such.module", tmp_path / "x"))
+    fill_disk(monkeypatch, free=0)
+    outcome = server.tend()
+    assert outcome is not None
+    assert outcome.error == (
+        f"the disk of {project.state} is full: 0 bytes are left, messages need 1,048,576; nothing "
+        "accepted is lost. Free some space, then resume"
+    )
+    assert (outcome.again, server.restarted) == (False, 0)
+    last = json.loads(audit.read_text().splitlines()[-1])
+    assert (last["what"], last["at"], last["why"]) == ("disk full", 7.5, outcome.error)
+
+
+def test_a_server_does_not_start_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = project_at(tmp_path / "f")
+    fill_disk(monkeypatch, free=5)
+    server = RunningServer(project, project.folder / "run")
+    with pytest.raises(RunFolderError, match=r"is full: 5 bytes are left.*Free some space"):
+        server.start()
+    server.stop()
+    assert server.children == {}
+
+
+def test_room_is_measured_by_the_runs_own_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(monkeypatch, free=3_000_000)
+    assert lack_of_room(tmp_path, tmp_path / "run") is None
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.safetensors").write_bytes(bytes(4_000_000))
+    assert "messages need 4,000,000" in (lack_of_room(tmp_path, tmp_path / "run") or "")
 
 
 def until(happened: Callable[[], bool]) -> None:

@@ -9,6 +9,7 @@ from time import monotonic, sleep
 
 from fedcompass.deployment.certificates import check_dates
 from fedcompass.deployment.control import Control, Node, read_public_key
+from fedcompass.deployment.disk_room import lack_of_room, tell_audit
 from fedcompass.deployment.flower_project import flower_app_bundle
 from fedcompass.deployment.folder_lock import lock_folder
 from fedcompass.deployment.processes import Child
@@ -66,7 +67,7 @@ class RunningServer:
         Raises:
             ProjectError: a server is running already, the folder is not safe, has no sites, or a
                 certificate that sites would refuse.
-            RunFolderError: there is a run already, or none to resume.
+            RunFolderError: there is a run already, or none to resume, or no room on the disk.
             ProcessFailed: the SuperLink did not come up.
         """
         self._take_folder()
@@ -79,6 +80,9 @@ class RunningServer:
         _check_run(self.run, self._resume)
         self._check_certificate()
         self._make_state()
+        full = lack_of_room(self.project.state, self.run)
+        if full is not None:
+            raise RunFolderError(full)
         self._start_superlink()
         self._start_app()
 
@@ -98,11 +102,18 @@ class RunningServer:
     def tend(self) -> Outcome | None:
         """Restart what has died; how the run ended, None while it goes on.
 
+        A full disk ends it in order: the run can be resumed.
+
         Raises:
             ProcessFailed: something died too often in a row.
         """
         assert self._superlink is not None
         assert self._server_app is not None
+        full = lack_of_room(self.project.state, self.run)
+        if full is not None and not _is_finished(self.run):
+            self.stop()  # in order: what was accepted is in the run folder
+            tell_audit(self.run, full)
+            return Outcome(full, again=False)
         if self._superlink.running and self._server_app.running:
             return None
         if _is_finished(self.run):
