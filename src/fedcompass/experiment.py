@@ -26,7 +26,7 @@ from fedcompass.strategies import Strategy, known_keys
 from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.metrics import check_metrics
 
-__all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_toml"]
+__all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_experiment", "read_toml"]
 
 _UNSET = "none"
 """How a file says that a setting with a default is unset: TOML has no null."""
@@ -79,7 +79,7 @@ class Experiment(Settings):
 
     data: DataSettings = DataSettings()
     model: str = ""
-    """A network's name or package.module:factory; empty: the dataset's usual one."""
+    """A network's name, package.module:factory or FILE.py:factory; empty: the data's usual one."""
 
     weights: Path | None = None
     """A .safetensors or PyTorch file with weights to start from; unset: random ones."""
@@ -138,9 +138,10 @@ class Experiment(Settings):
         if self.loss is not None:
             check_loss(self.loss)
         shares = ("accuracy", "balanced_accuracy", "binary_accuracy", "concordance", "dice")
-        if self.target is not None and self.evaluation.target_metric in shares and self.target > 1:
+        share = self.target if self.evaluation.target_metric in shares else None
+        if share is not None and not 0 <= share <= 1:
             raise ValueError(
-                f"target is {self.target:g}; allowed: at most 1 for "
+                f"target is {share:g}; allowed: at least 0 and at most 1 for "
                 f"{self.evaluation.target_metric} (80% is 0.8)"
             )
         if self.stop_at_target and self.target is None:
@@ -207,7 +208,27 @@ class Experiment(Settings):
         Raises:
             SettingsError: the file cannot be read, or a setting is wrong.
         """
-        return cls(**read_toml(path))
+        return cls(**read_experiment(path))
+
+
+def read_experiment(path: Path) -> dict[str, Any]:
+    """The values of an experiment's file.
+
+    Raises:
+        SettingsError: it cannot be read, or is another kind of file.
+    """
+    values = read_toml(path)
+    sweeps = [key for key in ("grid", "base", "seeds") if key in values]
+    if sweeps:
+        raise SettingsError(
+            f"{path} is a sweep's file (it has {', '.join(sweeps)}); run: fedcompass sweep {path}"
+        )
+    if "federation" in values:
+        raise SettingsError(
+            f"{path} is a federation's file (it has [federation]); run: fedcompass deploy server "
+            f"{path.parent}"
+        )
+    return values
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -215,7 +236,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}; give an experiment's TOML file") from None
+        raise SettingsError(f"{path}: {error.strerror}; give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from None
 

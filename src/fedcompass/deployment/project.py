@@ -196,6 +196,11 @@ class ServerProject:
                 f"{folder} has no deployment.toml; `fedcompass deploy init {folder}` makes one"
             )
         record = read_toml(file)
+        for name in ("server", "federation"):
+            if not isinstance(record.get(name, {}), dict):
+                raise SettingsError(
+                    f"{file}: {name} is {record[name]!r}; allowed: a table, [{name}]"
+                )
         self.network = NetworkSettings(**record.pop("server", {}))
         self.federation = FederationSettings(**record.pop("federation", {}))
         if record:
