@@ -60,7 +60,9 @@ def compare(
     profile: opt.Profile = None,
     assignments: opt.SetKeys = None,
     name: Annotated[str | None, typer.Option(help="Name of the folder under runs/.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default: one per core.")
+    ] = None,
     device: opt.Device = "cpu",
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,

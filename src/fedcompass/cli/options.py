@@ -53,7 +53,8 @@ SetKeys = Annotated[
 Data = Annotated[str | None, typer.Option("--data", help="mnist-mini, mnist, cifar10, …")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder with the datasets.")]
 Model = Annotated[
-    str | None, typer.Option(help="mnist_cnn, resnet18, mlp, package.module:factory.")
+    str | None,
+    typer.Option(help="mnist_cnn, resnet18, mlp, package.module:factory, FILE.py:factory."),
 ]
 Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
 PartitionKind = Annotated[
@@ -123,10 +124,10 @@ def experiment_from(
     Raises:
         SettingsError: one line about the first thing that is wrong.
     """
-    from fedcompass.experiment import Experiment, read_toml
+    from fedcompass.experiment import Experiment, read_experiment
     from fedcompass.settings import merged
 
-    layers = [read_toml(file) if file else {}]
+    layers = [read_experiment(file) if file else {}]
     if strategy_keys is not None and isinstance(layers[0].get("strategy"), dict):
         own = {k: v for k, v in layers[0]["strategy"].items() if k in strategy_keys}
         layers[0]["strategy"] = own

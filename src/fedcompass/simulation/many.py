@@ -10,6 +10,7 @@ from pathlib import Path
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.comparison import Outcome
+from fedcompass.simulation.ctrl_c import kept_from_children
 from fedcompass.simulation.ending import broke_off
 
 __all__ = ["simulate_many"]
@@ -39,10 +40,11 @@ def simulate_many(
     context = multiprocessing.get_context("spawn")  # forking a process that uses torch is unsafe
     pool = ProcessPoolExecutor(workers, mp_context=context)
     try:
-        futures = {
-            pool.submit(_outcome, experiment, path, device): number
-            for number, (experiment, path) in enumerate(zip(experiments, paths, strict=True))
-        }
+        with kept_from_children():
+            futures = {
+                pool.submit(_outcome, experiment, path, device): number
+                for number, (experiment, path) in enumerate(zip(experiments, paths, strict=True))
+            }
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool:
