@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.data.dataset import Normalize
-from fedcompass.medical.augmentation import IsicAugment
-from fedcompass.medical.losses import FocalLoss, dice_loss
-from fedcompass.medical.prepared import Preparation, RowKind, prepare
+from fedcompass.data.medical.augmentation import IsicAugment
+from fedcompass.data.medical.prepared import Preparation, RowKind, prepare
 from fedcompass.models import build
 from fedcompass.training import LocalSettings, Samples
+from fedcompass.training.losses import FocalLoss, dice_loss
 from fedcompass.training.problem import Loss
 
 ROUNDS = 3

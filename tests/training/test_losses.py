@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.errors import SettingsError
-from fedcompass.medical.losses import (
+from fedcompass.training.losses import (
     ISIC_CLASS_WEIGHTS,
     FocalLoss,
     check_loss,

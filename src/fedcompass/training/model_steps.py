@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import SettingsError
+from fedcompass.settings.local import LocalSettings
 from fedcompass.training.bound import BoundModel
-from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Loss
 
 __all__ = ["ModelSteps"]
