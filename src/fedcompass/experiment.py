@@ -22,9 +22,9 @@ from fedcompass.paper_settings import authors_settings, paper_settings, strategy
 from fedcompass.settings import Settings, merged
 from fedcompass.settings.fleet import FleetSettings
 from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.losses import check_loss
+from fedcompass.settings.metrics import check_metrics, is_share
 from fedcompass.strategies import Strategy, known_keys
-from fedcompass.training.losses import check_loss
-from fedcompass.training.metrics import check_metrics, is_share
 
 __all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_toml"]
 

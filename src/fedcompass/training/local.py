@@ -2,9 +2,9 @@
 
 import torch
 
-from fedcompass.aggregation.aggregator import Payload
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.errors import TaskFailed
+from fedcompass.settings.aggregation import Payload
 from fedcompass.settings.local import LocalSettings
 from fedcompass.training.bound import BoundModel, build_module
 from fedcompass.training.graphed_steps import GraphedSteps
