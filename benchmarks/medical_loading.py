@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.data.dataset import Normalize
-from fedcompass.medical.augmentation import IsicAugment
-from fedcompass.medical.losses import FocalLoss, dice_loss
-from fedcompass.medical.prepared import Preparation, RowKind, prepare
+from fedcompass.data.medical.augmentation import IsicAugment
+from fedcompass.data.medical.prepared import Preparation, RowKind, prepare
 from fedcompass.models import build
 from fedcompass.training import LocalSettings, Samples
+from fedcompass.training.losses import FocalLoss, dice_loss
+from fedcompass.training.optimizers import build_optimizer
 from fedcompass.training.problem import Loss
 
 ROUNDS = 3
@@ -58,7 +59,7 @@ def loader(
 
 
 def step(network: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Callable[[], None]:
-    optimizer = LocalSettings().build(network.train().parameters())
+    optimizer = build_optimizer(LocalSettings(), network.train().parameters())
 
     def train() -> None:
         optimizer.zero_grad(set_to_none=True)

@@ -1,7 +1,12 @@
-"""Imports point one way; the schedulers are pure; the edge's libraries stay at the edge."""
+"""Imports point one way; the schedulers are pure; the edge's libraries stay at the edge.
+
+Every import counts, also one inside a function or under `if TYPE_CHECKING`: whoever reads a file
+must know what the types and functions it names do, whenever they are loaded.
+"""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,7 +25,6 @@ RANKS = {
     "training": 3,
     "models": 3,
     "data": 3,
-    "medical": 3,
     "theory": 3,
     "report": 5,
     "figures": 5,
@@ -69,14 +73,54 @@ def libraries(path: Path) -> set[str]:
 
 
 def units(path: Path) -> set[str]:
-    """The other units of fedcompass that a file imports."""
+    """The other units of fedcompass that a file imports; a public name is `__init__`'s."""
     names = {
         name.split(".")[1] for name in imported_modules(path) if name.startswith("fedcompass.")
     }
     exist = {
         name for name in names if (SOURCE / name).is_dir() or (SOURCE / f"{name}.py").is_file()
     }
+    if names - exist - {"__version__"}:
+        exist.add("__init__")
     return exist - {unit_of(path)}
+
+
+Imports = dict[str, dict[str, list[str]]]
+"""Unit -> unit it imports -> the files that do."""
+
+
+def imports_between_units() -> Imports:
+    found: Imports = {}
+    for path in FILES:
+        for unit in sorted(units(path)):
+            found.setdefault(unit_of(path), {}).setdefault(unit, []).append(name_of(path))
+    return found
+
+
+def shortest_cycle(start: str, imports: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The units on the shortest way from a unit back to itself; none if there is no way."""
+    ways, seen = [[start]], set[str]()
+    for way in ways:  # grows: breadth first
+        for unit in imports.get(way[-1], {}):
+            if unit == start:
+                return [*way, start]
+            if unit not in seen:
+                seen.add(unit)
+                ways.append([*way, unit])
+    return []
+
+
+def cycles_in_words(imports: Imports) -> list[str]:
+    """Each cycle with the files that make it, unless a unit of it was named before."""
+    named, texts = set[str](), []
+    for start in sorted(imports):
+        cycle = shortest_cycle(start, imports)
+        if not cycle or named & set(cycle):
+            continue
+        named |= set(cycle)
+        texts.append(" -> ".join(cycle))
+        texts += [f"  {a} -> {b}: {', '.join(imports[a][b])}" for a, b in pairwise(cycle)]
+    return texts
 
 
 def name_of(path: Path) -> str:
@@ -92,6 +136,29 @@ def test_imports_point_one_way(path: Path) -> None:
     rank = RANKS.get(unit_of(path), DRIVERS)
     above = {unit for unit in units(path) if RANKS.get(unit, DRIVERS) > rank}
     assert not above, f"{name_of(path)} imports {sorted(above)}, which stand above it"
+
+
+def test_no_units_import_each_other_directly_or_through_others() -> None:
+    texts = cycles_in_words(imports_between_units())
+    assert not texts, "\n".join(
+        ["break these cycles: move what both sides need below both", *texts]
+    )
+
+
+def test_a_cycle_through_others_is_told_with_its_files() -> None:
+    imports = {
+        "a": {"b": ["a/one.py", "a/two.py"], "d": ["a/one.py"]},
+        "b": {"c": ["b.py"]},
+        "c": {"a": ["c.py"], "d": ["c.py"]},
+    }
+    assert cycles_in_words(imports) == [
+        "a -> b -> c -> a",
+        "  a -> b: a/one.py, a/two.py",
+        "  b -> c: b.py",
+        "  c -> a: c.py",
+    ]
+    del imports["b"]
+    assert cycles_in_words(imports) == []
 
 
 @pytest.mark.parametrize("unit", ONLY)

@@ -9,9 +9,9 @@ import tomli_w
 from fedcompass.data.partition_settings import PartitionSettings
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import DataSettings, EvaluationSettings, Experiment
-from fedcompass.simulation.fleet_settings import Dropout, FleetSettings
+from fedcompass.settings.fleet import Dropout, FleetSettings
+from fedcompass.settings.local import LocalSettings
 from fedcompass.strategies import names
-from fedcompass.training.local_settings import LocalSettings
 
 
 def refusal(**settings: Any) -> str:

@@ -14,17 +14,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from fedcompass import as_run, strategies
+from fedcompass.data.medical.finding import usual_clients
 from fedcompass.data.partition_settings import PartitionSettings
 from fedcompass.data.sources import MEDICAL
 from fedcompass.errors import SettingsError
-from fedcompass.medical.finding import usual_clients
-from fedcompass.medical.losses import check_loss
 from fedcompass.paper_settings import authors_settings, paper_settings, strategy_settings
 from fedcompass.settings import Settings, merged
-from fedcompass.simulation.fleet_settings import FleetSettings
+from fedcompass.settings.fleet import FleetSettings
+from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.losses import check_loss
+from fedcompass.settings.metrics import check_metrics, is_share
 from fedcompass.strategies import Strategy, known_keys
-from fedcompass.training.local_settings import LocalSettings
-from fedcompass.training.metrics import check_metrics, is_share
 
 __all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_experiment", "read_toml"]
 
@@ -33,6 +33,11 @@ OWN_DATA, OWN_MODEL = "own problem", "own model"
 
 _REPLACED = ("data", "model", "weights", "loss", "partition", "problem", "fingerprint")
 """Settings that such a problem takes the place of."""
+
+_RENAMED_MODELS = {
+    "fedcompass.medical.from_scratch:quick_efficientnet_b0": "quick_efficientnet_b0",
+}
+"""Names that stand in stores and run folders of earlier versions."""
 
 _UNSET = "none"
 """How a file says that a setting with a default is unset: TOML has no null."""
@@ -138,7 +143,9 @@ class Experiment(Settings):
         if not isinstance(given, Mapping):
             return given
         values = {key: _plain(value) for key, value in given.items()}
-        if values.get("model") == "":
+        if isinstance(model := values.get("model"), str):
+            values["model"] = _RENAMED_MODELS.get(model, model)
+        if model == "":
             del values["model"]
         name, clients = _dataset(values.get("data")), _clients(values)
         filled = merged(paper_settings(name, clients), values)

@@ -1,26 +1,23 @@
 """The named recipes (fedavg … fedcompass+n): a scheduler and an aggregation rule, with defaults.
 
 A bare name follows its own paper's formula with that paper's defaults. The FedCompass paper's
-experiments scale FedAsync and FedBuff by p_i: `variant="share"`.
+experiments scale FedAsync and FedBuff by p_i: `variant="share"`. Torch is loaded when a model is
+merged, not when a strategy is described.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fedcompass.aggregation import (
-    AggregationSettings,
-    Aggregator,
-    FlatState,
-    GuardSettings,
-    TierAverage,
-    WeightedSum,
-)
 from fedcompass.errors import SettingsError
 from fedcompass.scheduling.policy import SchedulerSettings
 from fedcompass.scheduling.registry import new_scheduler, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.settings import merged, unknown_key
+from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
+
+if TYPE_CHECKING:
+    from fedcompass.aggregation import Aggregator, FlatState
 
 __all__ = [
     "NewAggregator",
@@ -36,11 +33,19 @@ __all__ = [
 
 _AGGREGATION_KEYS = ("staleness", "server", "normalized", "weighting", "scale", "payload")
 
-NewAggregator: TypeAlias = Callable[[FlatState, AggregationSettings], Aggregator]
+NewAggregator: TypeAlias = Callable[["FlatState", AggregationSettings], "Aggregator"]
 """Makes the aggregator that will change this model in place."""
 
 
-def _tier_average(model: FlatState, settings: AggregationSettings) -> Aggregator:
+def _weighted_sum(model: "FlatState", settings: AggregationSettings) -> "Aggregator":
+    from fedcompass.aggregation import WeightedSum
+
+    return WeightedSum(model, settings)
+
+
+def _tier_average(model: "FlatState", settings: AggregationSettings) -> "Aggregator":
+    from fedcompass.aggregation import TierAverage
+
     return TierAverage(model, settings.server)
 
 
@@ -53,7 +58,7 @@ class Recipe:
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     aggregation: Mapping[str, Any] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    aggregator: NewAggregator = WeightedSum
+    aggregator: NewAggregator = _weighted_sum
     aggregation_keys: tuple[str, ...] = _AGGREGATION_KEYS  # those its aggregator heeds
 
 
@@ -73,7 +78,7 @@ class Strategy:
         """A fresh scheduler."""
         return new_scheduler(self.scheduler, self.scheduling)
 
-    def new_aggregator(self, model: FlatState) -> Aggregator:
+    def new_aggregator(self, model: "FlatState") -> "Aggregator":
         """An aggregator that changes `model` in place."""
         return self.aggregator(model, self.aggregation)
 

@@ -1,6 +1,6 @@
 import fedcompass.aggregation as aggregation
 from fedcompass.aggregation import Aggregator, FlatState, TierAverage, WeightedSum
-from fedcompass.aggregation.weighted_sum import AggregationSettings
+from fedcompass.settings.aggregation import AggregationSettings
 
 
 def test_every_public_name_can_be_imported() -> None:

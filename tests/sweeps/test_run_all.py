@@ -13,9 +13,10 @@ from tests.sweeps.small_sweeps import experiments
 from fedcompass.errors import DataError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.run import simulate
-from fedcompass.sweeps import Record, Store, record_of, run_all
+from fedcompass.sweeps import Record, Store, record_of
 from fedcompass.sweeps.abreast import Abreast
 from fedcompass.sweeps.one_at_a_time import carry_out, place
+from fedcompass.sweeps.running import run_all
 
 MODELS = "tests.sweeps.small_sweeps"
 

@@ -13,9 +13,10 @@ from fedcompass.cli import app
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import EvaluationSettings
-from fedcompass.simulation.result import score, time_to
+from fedcompass.settings.metrics import METRICS, score
+from fedcompass.simulation.result import time_to
 from fedcompass.simulation.run import simulate
-from fedcompass.training.metrics import METRICS, Accuracy, register_metric
+from fedcompass.training.metrics import OURS, Accuracy, register_metric
 from fedcompass.training.problem import Loss
 
 
@@ -99,3 +100,7 @@ def test_a_loss_is_not_told_in_percent(tmp_path: Path, monkeypatch: pytest.Monke
     top = next(line for line in done.stdout.splitlines() if "top loss" in line)
     assert "%" not in top
     assert "  loss 2.5       after 0.0 s" in done.stdout
+
+
+def test_each_metric_that_an_experiment_may_name_is_measured_here() -> None:
+    assert list(OURS) == [name for name, kind in METRICS.items() if kind.make is None]

@@ -1,13 +1,20 @@
 """How updates become a model: pure tensor arithmetic."""
 
-from fedcompass.aggregation.aggregator import Aggregator, AggregatorState, Payload
+from fedcompass.aggregation.aggregator import Aggregator, AggregatorState
 from fedcompass.aggregation.buffers import Contribution
-from fedcompass.aggregation.guard import GuardSettings, Refusal, RefusedUpdate, check_update
+from fedcompass.aggregation.guard import Refusal, RefusedUpdate, check_update
 from fedcompass.aggregation.layout import FlatState, Layout, Segment, TensorSpec
-from fedcompass.aggregation.server_optimizers import ServerOptimizer, ServerSettings
-from fedcompass.aggregation.staleness import StalenessSettings, staleness_factor
+from fedcompass.aggregation.server_optimizers import ServerOptimizer
+from fedcompass.aggregation.staleness import staleness_factor
 from fedcompass.aggregation.tier_average import TierAverage
-from fedcompass.aggregation.weighted_sum import AggregationSettings, WeightedSum
+from fedcompass.aggregation.weighted_sum import WeightedSum
+from fedcompass.settings.aggregation import (
+    AggregationSettings,
+    GuardSettings,
+    Payload,
+    ServerSettings,
+    StalenessSettings,
+)
 
 __all__ = [
     "FlatState",

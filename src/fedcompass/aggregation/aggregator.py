@@ -2,19 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 from torch import Tensor
 
 from fedcompass.aggregation.buffers import Contribution
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import CheckpointError
+from fedcompass.settings.aggregation import Payload
 from fedcompass.vocabulary import BufferId
 
-__all__ = ["Aggregator", "AggregatorState", "Payload", "check_sections"]
-
-Payload: TypeAlias = Literal["delta", "model"]
-"""What clients send as the trainable part: the change w_start - w_end, or the end model."""
+__all__ = ["Aggregator", "AggregatorState", "check_sections"]
 
 
 @dataclass(slots=True)

@@ -4,14 +4,13 @@ from enum import StrEnum
 from math import isfinite, sqrt
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.settings import Settings
+from fedcompass.settings.aggregation import GuardSettings
 from fedcompass.vocabulary import fact
 
-__all__ = ["GuardSettings", "Refusal", "RefusedUpdate", "check_update"]
+__all__ = ["Refusal", "RefusedUpdate", "check_update"]
 
 _CHUNK = 1 << 18  # elements; differences and float64 copies are made in pieces of this size
 
@@ -35,14 +34,6 @@ class RefusedUpdate:
 
     reason: Refusal
     message: str
-
-
-class GuardSettings(Settings):
-    """What the guard checks beyond layout and finiteness."""
-
-    max_norm: float | None = Field(
-        default=None, gt=0, description="largest Euclidean norm of a change; unset: no bound"
-    )
 
 
 def check_update(

@@ -5,31 +5,17 @@ no bias correction, the second moment starts at τ². Their Δ is minus our step
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, Protocol, assert_never
+from typing import Protocol, assert_never
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from fedcompass.errors import CheckpointError
-from fedcompass.settings import Settings
+from fedcompass.settings.aggregation import ServerSettings
 
-__all__ = ["ServerOptimizer", "ServerSettings", "build"]
+__all__ = ["ServerOptimizer", "build"]
 
 _CHUNK = 1 << 18  # elements; a temporary of this size stays in the cache
-
-
-class ServerSettings(Settings):
-    """Which server optimizer, and its parameters."""
-
-    optimizer: Literal["plain", "momentum", "adam", "yogi", "adagrad"] = "plain"
-    learning_rate: float = Field(default=1.0, gt=0, description="η_g, for every optimizer")
-    beta: float = Field(default=0.9, ge=0, lt=1, description="momentum only")
-    beta1: float | None = Field(
-        default=None, ge=0, lt=1, description="first moment; unset: 0.9, and 0 for adagrad"
-    )
-    beta2: float = Field(default=0.99, ge=0, lt=1, description="second moment; adam and yogi")
-    tau: float = Field(default=1e-3, gt=0, description="adaptivity of adam, yogi and adagrad")
 
 
 class ServerOptimizer(Protocol):

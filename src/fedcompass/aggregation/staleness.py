@@ -1,28 +1,10 @@
 """How much an old update still counts: the staleness functions of FedAsync, used by the paper."""
 
-from typing import Literal, assert_never
+from typing import assert_never
 
-from pydantic import Field
+from fedcompass.settings.aggregation import StalenessSettings
 
-from fedcompass.settings import Settings
-
-__all__ = ["StalenessSettings", "staleness_factor"]
-
-
-class StalenessSettings(Settings):
-    """Which staleness function st(u), and its parameters in the paper's letters.
-
-    `growing` is the polynomial with its exponent's sign turned round: a stale update weighs more
-    than a fresh one. No paper proposes it; the public code of the FedCompass paper's authors had it
-    when the paper was written (docs/as-run.md).
-    """
-
-    kind: Literal["polynomial", "hinge", "constant", "growing"] = "polynomial"
-    """growing: a stale update weighs more, as in the public code of the paper's authors."""
-
-    alpha: float = Field(default=0.9, gt=0, le=1, description="factor of a fresh update")
-    a: float = Field(default=0.5, ge=0, description="how fast the factor falls (growing: rises)")
-    b: float = Field(default=4.0, ge=0, description="hinge only: staleness that costs nothing")
+__all__ = ["staleness_factor"]
 
 
 def staleness_factor(settings: StalenessSettings, staleness: int) -> float:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.aggregation import server_optimizers
-from fedcompass.aggregation.aggregator import AggregatorState, Payload, check_sections
+from fedcompass.aggregation.aggregator import AggregatorState, check_sections
 from fedcompass.aggregation.buffers import Buffer, Buffers, Contribution
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.aggregation.saved_tensors import (
@@ -17,8 +17,8 @@ from fedcompass.aggregation.saved_tensors import (
     restored_tensor,
     restored_tensors,
 )
-from fedcompass.aggregation.server_optimizers import ServerSettings
 from fedcompass.errors import CheckpointError
+from fedcompass.settings.aggregation import Payload, ServerSettings
 from fedcompass.vocabulary import BufferId
 
 __all__ = ["TierAverage"]

@@ -1,13 +1,12 @@
 """Weighted sums of updates: every strategy but FedAT (Algorithm 1's GroupAggregate)."""
 
 from collections.abc import Sequence
-from typing import Literal, assert_never
+from typing import assert_never
 
 import torch
-from pydantic import Field, model_validator
 
 from fedcompass.aggregation import server_optimizers
-from fedcompass.aggregation.aggregator import AggregatorState, Payload, check_sections
+from fedcompass.aggregation.aggregator import AggregatorState, check_sections
 from fedcompass.aggregation.buffers import Buffer, Buffers, Contribution, Ledger
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.aggregation.saved_tensors import (
@@ -16,35 +15,11 @@ from fedcompass.aggregation.saved_tensors import (
     restored_state,
     restored_tensors,
 )
-from fedcompass.aggregation.server_optimizers import ServerSettings
-from fedcompass.aggregation.staleness import StalenessSettings, staleness_factor
-from fedcompass.settings import Settings
+from fedcompass.aggregation.staleness import staleness_factor
+from fedcompass.settings.aggregation import AggregationSettings, Payload
 from fedcompass.vocabulary import BufferId
 
-__all__ = ["AggregationSettings", "WeightedSum"]
-
-
-class AggregationSettings(Settings):
-    """How updates are weighted, scaled and applied; the defaults are FedCompass's."""
-
-    staleness: StalenessSettings = StalenessSettings()
-    server: ServerSettings = ServerSettings()
-    weighting: Literal["staleness-share", "staleness", "share"] = Field(
-        default="staleness-share", description="an update's weight: st(u) p_i, st(u) or p_i"
-    )
-    scale: Literal["none", "mean-share", "mean-count"] = Field(
-        default="none",
-        description="divide a merged sum by nothing, by the shares of those who answered "
-        "(synchronous rounds) or by the number of updates (FedBuff's K)",
-    )
-    payload: Payload = Field(default="delta", description="clients send changes or end models")
-    normalized: bool = Field(default=False, description="normalized averaging (FedCompass+N)")
-
-    @model_validator(mode="after")
-    def _normalize_only_changes(self) -> "AggregationSettings":
-        if self.normalized and self.payload == "model":
-            raise ValueError("normalized is true with payload 'model'; allowed: payload 'delta'")
-        return self
+__all__ = ["WeightedSum"]
 
 
 class WeightedSum:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcompass.cli.plain_table import plain_table
-from fedcompass.medical.sources import SOURCES
+from fedcompass.data.medical.sources import SOURCES
 
 if TYPE_CHECKING:
     from fedcompass.data.dataset import Dataset
+    from fedcompass.data.medical.census import CenterCensus
+    from fedcompass.data.medical.prepared import Progress
     from fedcompass.experiment import Experiment
-    from fedcompass.medical.census import CenterCensus
-    from fedcompass.medical.prepared import Progress
 
 __all__ = ["about_data", "check_centers", "list_centers"]
 
@@ -31,8 +31,8 @@ def about_data(experiment: "Experiment") -> None:
 
 def list_centers(root: Path | None) -> str:
     """A table of the medical datasets: how many centers of each were found, and where."""
+    from fedcompass.data.medical.finding import find
     from fedcompass.errors import DataError
-    from fedcompass.medical.finding import find
 
     rows = []
     for name, source in SOURCES.items():
@@ -47,8 +47,8 @@ def list_centers(root: Path | None) -> str:
 
 def check_centers(name: str, root: Path | None) -> str:
     """Read and prepare a dataset whole; its samples and labels per center, and what is missing."""
-    from fedcompass.medical.census import census
-    from fedcompass.medical.finding import find
+    from fedcompass.data.medical.census import census
+    from fedcompass.data.medical.finding import find
 
     source = SOURCES[name]
     dataset = _loaded(name, root)
@@ -94,7 +94,7 @@ def _labels(part: str, rows: "Sequence[CenterCensus]", names: Sequence[str]) -> 
 
 
 def _loaded(name: str, root: Path | None) -> "Dataset":
-    from fedcompass.medical.loading import load
+    from fedcompass.data.medical.loading import load
 
     with _bar(name) as progress:
         return load(name, root, progress)

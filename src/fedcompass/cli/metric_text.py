@@ -7,7 +7,7 @@ __all__ = ["metric_text"]
 
 def metric_text(metric: str, value: float, digits: int = 1) -> str:
     """The value, a share with so many digits of its percentage; - for what is not a number."""
-    from fedcompass.training.metrics import is_share
+    from fedcompass.settings.metrics import is_share
 
     if isnan(value):
         return "-"

@@ -4,7 +4,11 @@ import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedcompass.aggregation import AggregationSettings, ServerSettings, StalenessSettings
+    from fedcompass.settings.aggregation import (
+        AggregationSettings,
+        ServerSettings,
+        StalenessSettings,
+    )
     from fedcompass.strategies import Strategy
 
 __all__ = ["rule_in_words"]

@@ -71,7 +71,7 @@ def sweep(
 
 def _carry_out(sweep: "Sweep", store: "Store", progress: Any, options: dict[str, Any]) -> int:
     """Run; how many failed."""
-    from fedcompass.sweeps import run_all
+    from fedcompass.sweeps.running import run_all
 
     failed = 0
     try:

@@ -36,7 +36,7 @@ def load(name: str, root: Path | None = None) -> Dataset:
         DataError: the dataset is nowhere, incomplete, damaged or not the published one.
     """
     if name in MEDICAL:
-        from fedcompass.medical import loading  # needs the extra only for images and volumes
+        from fedcompass.data.medical import loading  # needs the extra only for images and volumes
 
         return loading.load(name, root)
     if name == BUNDLED:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from fedcompass.data.medical.sources import SOURCES as MEDICAL_SOURCES
 from fedcompass.errors import SettingsError
-from fedcompass.medical.sources import SOURCES as MEDICAL_SOURCES
 from fedcompass.settings import unknown_key
 
 __all__ = ["BUNDLED", "MEDICAL", "NAMES", "SOURCES", "Source", "SourceFile", "source"]
@@ -117,7 +117,7 @@ CIFAR10 = Source(
 SOURCES: dict[str, Source] = {s.name: s for s in (MNIST, FASHION_MNIST, CIFAR10)}
 
 MEDICAL: tuple[str, ...] = tuple(MEDICAL_SOURCES)
-"""The medical datasets, which are naturally split into centers; `fedcompass.medical` has them."""
+"""The medical datasets, which are naturally split into centers; `data.medical` has them."""
 
 NAMES: tuple[str, ...] = (BUNDLED, *SOURCES, *MEDICAL)
 """Every dataset `catalogue.load` knows."""

@@ -3,6 +3,8 @@
 Settings of a site: `number` (from 0) of `sites`, `seconds_per_step`, and optionally `seed`.
 """
 
+from functools import partial
+
 from torch import nn
 
 from fedcompass import Samples, models
@@ -10,6 +12,7 @@ from fedcompass.data.catalogue import load
 from fedcompass.data.partition import PartitionSettings, partition
 from fedcompass.deployment import Site, Trainer
 from fedcompass.training import LocalSettings
+from fedcompass.training.optimizers import build_optimizer
 
 __all__ = ["model", "test_set", "trainer"]
 
@@ -27,7 +30,7 @@ def trainer(site: Site) -> Trainer:
     rows = partition(_data.train_targets, _data.classes, sites, PartitionSettings(), seed)
     return Trainer(
         data=Samples(_data.train_inputs, _data.train_targets, rows[site.settings["number"]]),
-        optimizer=LocalSettings(optimizer="adam", learning_rate=0.003).build,
+        optimizer=partial(build_optimizer, LocalSettings(optimizer="adam", learning_rate=0.003)),
         transform=_data.normalize,
         seconds_per_step=site.settings["seconds_per_step"],
         seed=seed,

@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from fedcompass import strategies
 from fedcompass.settings import Settings, merged
+from fedcompass.settings.metrics import METRICS, check_metrics, higher_is_better
 from fedcompass.strategies import Strategy
-from fedcompass.training.metrics import METRICS, check_metrics, higher_is_better
 
 __all__ = ["FederationSettings"]
 

@@ -12,6 +12,7 @@ from fedcompass.models.efficientnet import efficientnet_b0
 from fedcompass.models.factory import FORMS, call_factory, find_factory
 from fedcompass.models.linear import linear
 from fedcompass.models.mlp import mlp
+from fedcompass.models.quick_efficientnet import quick_efficientnet_b0
 from fedcompass.models.resnet import resnet18
 from fedcompass.models.unet3d import unet3d
 from fedcompass.settings import unknown_key
@@ -28,6 +29,7 @@ _MEDICAL: dict[str, Callable[..., nn.Module]] = {
     "linear": linear,
     "unet3d": unet3d,
     "efficientnet_b0": efficientnet_b0,
+    "quick_efficientnet_b0": quick_efficientnet_b0,
 }
 
 NAMES: tuple[str, ...] = tuple(_KNOWN)

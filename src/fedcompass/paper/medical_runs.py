@@ -62,7 +62,7 @@ MEDICAL = {
         title="Fed-ISIC2019, 4 centers of 6, reduced resolution, EfficientNet-B0 from random "
         "weights",
         settings={
-            "model": "fedcompass.medical.from_scratch:quick_efficientnet_b0",
+            "model": "quick_efficientnet_b0",
             "horizon": 240.0,  # 8 mean rounds
             "evaluation": _by_time(20.0),
         },

@@ -94,7 +94,8 @@ def run_entry(
         max_stack: most tasks in a stack.
         data_root: where the datasets lie.
     """
-    from fedcompass.sweeps import Store, run_all
+    from fedcompass.sweeps import Store
+    from fedcompass.sweeps.running import run_all
 
     if executor == "stacked" or (executor is None and device != "cpu"):
         runs = longest_first(runs)

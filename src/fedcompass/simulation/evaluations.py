@@ -8,8 +8,8 @@ from typing import Any
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.coordinator import Coordinator
 from fedcompass.experiment import EvaluationSettings
+from fedcompass.settings.metrics import score
 from fedcompass.simulation.executors import EvalJob, EvalResult, Executor, Job
-from fedcompass.simulation.result import score
 from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = ["Evaluations", "Row"]

@@ -5,13 +5,13 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.fleet_draws import RedrawnRounds, Stream
-from fedcompass.simulation.fleet_settings import (
+from fedcompass.settings.fleet import (
     PAPER_SECONDS_PER_STEP,
     Dropout,
     FleetSettings,
     SpeedChange,
 )
+from fedcompass.simulation.fleet_draws import RedrawnRounds, Stream
 from fedcompass.simulation.fleet_trace import read_trace
 from fedcompass.vocabulary import Seconds, Steps
 

@@ -12,8 +12,8 @@ from fedcompass.data.dataset import Dataset, Normalize
 from fedcompass.data.partition import partition
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.medical.losses import LOSSES
 from fedcompass.models.weights import build_from
+from fedcompass.training.losses import LOSSES
 from fedcompass.training.problem import Problem, Samples
 
 __all__ = ["build_problem", "nothing_to_train", "remarks_on"]

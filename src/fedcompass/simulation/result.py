@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,14 @@ from torch import Tensor
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
+from fedcompass.settings.metrics import score
 from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.statistics import Statistics
-from fedcompass.training.metrics import higher_is_better
 from fedcompass.vocabulary import Seconds
 
 __all__ = [
     "Result",
     "make_folder",
-    "score",
     "sorted_clients",
     "summarize",
     "time_to",
@@ -126,18 +124,6 @@ def time_to(curve: list[dict[str, Any]], target: float, metric: str) -> Seconds 
     enough = score(metric, target)
     good = (row for row in curve if score(metric, row[metric]) >= enough)
     return next((float(row["time"]) for row in good), None)
-
-
-def score(metric: str, value: float) -> float:
-    """A metric's value such that higher is better; one that is not a number is the worst.
-
-    Raises:
-        SettingsError: no metric has this name, so that nobody knows its direction.
-    """
-    rises = higher_is_better(metric)
-    if isnan(value):
-        return -inf
-    return value if rises else -value
 
 
 def _best_row(curve: list[dict[str, Any]], metric: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.journal import FileJournal, Journal, lines_after
+from fedcompass.settings.metrics import higher_is_better
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
@@ -30,7 +31,6 @@ from fedcompass.simulation.statistics import Statistics
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
 from fedcompass.training.fingerprint import fingerprint_of
-from fedcompass.training.metrics import higher_is_better
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import ClientId, Seconds
 

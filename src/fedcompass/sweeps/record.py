@@ -3,17 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite, nan
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcompass import __version__
 from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
+from fedcompass.settings.metrics import score
 from fedcompass.simulation.comparison import Outcome
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
-from fedcompass.simulation.result import Result, score
 from fedcompass.vocabulary import ModelVersion, Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.simulation.result import Result
 
 __all__ = [
     "CurvePoint",
@@ -129,7 +132,7 @@ class Record:
         )
 
 
-def record_of(result: Result, device: str) -> Record:
+def record_of(result: "Result", device: str) -> Record:
     """What to keep of a run that came to its end."""
     summary = result.summary
     metric = summary["target_metric"]

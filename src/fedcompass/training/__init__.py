@@ -1,9 +1,10 @@
 """What a client does when it is told to train, and how a model is measured."""
 
+from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.metrics import METRICS, check_metrics
 from fedcompass.training.evaluation import evaluate, evaluate_clients
 from fedcompass.training.local import LocalTrainer
-from fedcompass.training.local_settings import LocalSettings
-from fedcompass.training.metrics import METRICS, check_metrics, register_metric
+from fedcompass.training.metrics import register_metric
 from fedcompass.training.problem import Problem, Samples
 
 __all__ = [

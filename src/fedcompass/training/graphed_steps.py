@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.training.local_settings import LocalSettings
+from fedcompass.settings.local import LocalSettings
 from fedcompass.training.model_steps import ModelSteps
+from fedcompass.training.optimizers import build_optimizer
 from fedcompass.training.problem import Loss
 
 __all__ = ["GraphedSteps"]
@@ -85,7 +86,7 @@ class GraphedSteps(ModelSteps):
     def _new_optimizer(
         self, settings: LocalSettings, trained: list[nn.Parameter]
     ) -> torch.optim.Optimizer:
-        optimizer = settings.build(trained, rate=self._rate)
+        optimizer = build_optimizer(settings, trained, rate=self._rate)
         # The steps before the capture are meant to run without one.
         optimizer._warned_capturable_if_run_uncaptured = True
         return optimizer

@@ -2,13 +2,13 @@
 
 import torch
 
-from fedcompass.aggregation.aggregator import Payload
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.error_text import told
 from fedcompass.errors import TaskFailed
+from fedcompass.settings.aggregation import Payload
+from fedcompass.settings.local import LocalSettings
 from fedcompass.training.bound import BoundModel, build_module
 from fedcompass.training.graphed_steps import GraphedSteps
-from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem, Samples
 from fedcompass.training.streams import batch_indices, seeded, stream_key

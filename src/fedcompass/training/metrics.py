@@ -1,7 +1,6 @@
 """What can be measured on a test set, each summed up batch by batch."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -9,22 +8,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcompass.errors import SettingsError
-from fedcompass.settings import unknown_key
+from fedcompass.settings.metrics import METRICS, MetricKind, check_metrics
 from fedcompass.training.problem import Loss
 
 __all__ = [
-    "METRICS",
+    "OURS",
     "Accuracy",
     "BalancedAccuracy",
     "BinaryAccuracy",
     "Concordance",
     "MeanLoss",
     "Metric",
-    "MetricKind",
     "SoftDice",
-    "check_metrics",
-    "higher_is_better",
-    "is_share",
     "make_metrics",
     "register_metric",
 ]
@@ -176,29 +171,15 @@ class SoftDice:
         return float(self._sum) / self._scores
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricKind:
-    """A metric that is known by name.
-
-    make: a fresh one, from the problem's loss.
-    higher_is_better: its direction; decides what is the best model and when a target is reached.
-    share: between 0 and 1, and told in percent.
-    """
-
-    make: Callable[[Loss], Metric]
-    higher_is_better: bool
-    share: bool = False
-
-
-METRICS: dict[str, MetricKind] = {
-    "loss": MetricKind(make=MeanLoss, higher_is_better=False),
-    "accuracy": MetricKind(make=Accuracy, higher_is_better=True, share=True),
-    "balanced_accuracy": MetricKind(make=BalancedAccuracy, higher_is_better=True, share=True),
-    "binary_accuracy": MetricKind(make=BinaryAccuracy, higher_is_better=True, share=True),
-    "concordance": MetricKind(make=Concordance, higher_is_better=True, share=True),
-    "dice": MetricKind(make=SoftDice, higher_is_better=True, share=True),
+OURS: dict[str, Callable[[Loss], Metric]] = {
+    "loss": MeanLoss,
+    "accuracy": Accuracy,
+    "balanced_accuracy": BalancedAccuracy,
+    "binary_accuracy": BinaryAccuracy,
+    "concordance": Concordance,
+    "dice": SoftDice,
 }
-"""Every metric by its name; `register_metric` adds one."""
+"""Makes each metric of `settings.metrics` from the problem's loss."""
 
 
 def register_metric(
@@ -216,42 +197,11 @@ def register_metric(
         raise SettingsError(f"a metric named {name!r} exists already; choose another name")
 
 
-def check_metrics(names: Iterable[str]) -> None:
-    """Refuse a name that no metric has, and a metric without a direction.
-
-    Raises:
-        SettingsError: naming it, the known ones and the nearest.
-    """
-    for name in names:
-        if name not in METRICS:
-            raise SettingsError(unknown_key(name, METRICS, "metrics"))
-        if not isinstance(METRICS[name], MetricKind):
-            raise SettingsError(
-                f"metric {name!r} has no direction; add it with register_metric(name, make, "
-                "higher_is_better=...)"
-            )
-
-
-def higher_is_better(name: str) -> bool:
-    """A metric's direction.
-
-    Raises:
-        SettingsError: no metric has this name.
-    """
-    check_metrics([name])
-    return METRICS[name].higher_is_better
-
-
-def is_share(name: str) -> bool:
-    """Whether a metric is told in percent; one that is not known here is not."""
-    return name in METRICS and METRICS[name].share
-
-
 def make_metrics(names: Iterable[str], loss: Loss) -> dict[str, Metric]:
     """Fresh metrics by name, in the given order."""
     names = tuple(names)
     check_metrics(names)
-    return {name: METRICS[name].make(loss) for name in names}
+    return {name: (METRICS[name].make or OURS[name])(loss) for name in names}
 
 
 def _predicted(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import SettingsError
+from fedcompass.settings.local import LocalSettings
 from fedcompass.training.bound import BoundModel
-from fedcompass.training.local_settings import LocalSettings
+from fedcompass.training.optimizers import build_optimizer
 from fedcompass.training.problem import Loss
 
 __all__ = ["ModelSteps"]
@@ -40,7 +41,7 @@ class ModelSteps:
     def _new_optimizer(
         self, settings: LocalSettings, trained: list[nn.Parameter]
     ) -> torch.optim.Optimizer:
-        return settings.build(trained)
+        return build_optimizer(settings, trained)
 
     def begin(self, start: FlatState, rate: float) -> None:
         """Start a round from a model, with this learning rate."""

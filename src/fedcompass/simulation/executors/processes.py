@@ -8,6 +8,7 @@ from typing import NoReturn, Self, assert_never, overload
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.errors import SettingsError, TaskFailed
+from fedcompass.settings.local import LocalSettings
 from fedcompass.simulation.executors.crew import Crew, WorkerDied
 from fedcompass.simulation.executors.orders import order_record
 from fedcompass.simulation.executors.protocol import (
@@ -30,7 +31,6 @@ from fedcompass.simulation.executors.worker import (
 )
 from fedcompass.simulation.executors.zygote import IN_WORKER
 from fedcompass.training.bound import build_module
-from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem
 
 __all__ = ["ProcessesExecutor"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, overload
 
-from fedcompass.aggregation.aggregator import Payload
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.settings.aggregation import Payload
 from fedcompass.vocabulary import Seconds, Steps
 
 __all__ = ["EvalJob", "EvalResult", "Executor", "Job", "TrainJob", "TrainResult"]

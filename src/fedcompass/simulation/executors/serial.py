@@ -6,6 +6,7 @@ from typing import Self, overload
 import torch
 
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.settings.local import LocalSettings
 from fedcompass.simulation.executors.carry_out import (
     carry_out_evaluation,
     carry_out_training,
@@ -19,7 +20,6 @@ from fedcompass.simulation.executors.protocol import (
     TrainResult,
 )
 from fedcompass.training.local import LocalTrainer
-from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem
 
 __all__ = ["SerialExecutor"]

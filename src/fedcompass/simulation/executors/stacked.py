@@ -7,6 +7,7 @@ from typing import Any, Self, overload
 import torch
 
 from fedcompass.errors import FedcompassError, TaskFailed
+from fedcompass.settings.local import LocalSettings
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,
@@ -15,7 +16,6 @@ from fedcompass.simulation.executors.protocol import (
     TrainResult,
 )
 from fedcompass.simulation.executors.workshop import Workshop
-from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem
 
 __all__ = ["StackedExecutor", "Workshop", "drive_stacked"]

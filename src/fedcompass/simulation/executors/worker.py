@@ -12,13 +12,13 @@ import torch
 
 from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
+from fedcompass.settings.local import LocalSettings
 from fedcompass.simulation.executors.carry_out import carry_out_evaluation, carry_out_training
 from fedcompass.simulation.executors.orders import read_order
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job
 from fedcompass.simulation.executors.shared import SharedMemory, SharedStates
 from fedcompass.simulation.executors.shipping import Parcel, unpack
 from fedcompass.training.local import LocalTrainer
-from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.problem import Problem
 
 __all__ = ["Failed", "Measured", "Report", "Started", "Took", "Trained", "serve", "work"]

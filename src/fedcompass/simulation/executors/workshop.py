@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.errors import TaskFailed
+from fedcompass.settings.local import LocalSettings
 from fedcompass.simulation.executors.carry_out import (
     begin_evaluation_of,
     carry_out_training,
@@ -23,7 +24,6 @@ from fedcompass.simulation.executors.protocol import (
     TrainResult,
 )
 from fedcompass.training.local import LocalTrainer, model_steps
-from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedcompass.settings.local import LocalSettings
 from fedcompass.training.bound import build_module
 from fedcompass.training.local import LocalTrainer
-from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem, Samples
 from fedcompass.training.stacked.forward import CannotStack

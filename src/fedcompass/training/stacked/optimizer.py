@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fedcompass.training.local_settings import LocalSettings
+from fedcompass.settings.local import LocalSettings
 
 __all__ = ["StackedStep", "moments_needed", "stacked_step"]
 

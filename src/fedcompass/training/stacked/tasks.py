@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcompass.aggregation.aggregator import Payload
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.settings.aggregation import Payload
 from fedcompass.training.problem import Samples
 from fedcompass.training.streams import batch_indices_of_many
 from fedcompass.vocabulary import Steps

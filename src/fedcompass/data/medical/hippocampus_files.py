@@ -3,9 +3,9 @@
 import hashlib
 from pathlib import Path
 
+from fedcompass.data.medical.ixi_files import ListedVolume
+from fedcompass.data.medical.sources import IXI
 from fedcompass.errors import DataError
-from fedcompass.medical.ixi_files import ListedVolume
-from fedcompass.medical.sources import IXI
 
 __all__ = ["listed_volumes", "pairs_in", "site_and_fold"]
 

@@ -25,8 +25,6 @@ def quick_efficientnet_b0(
 ) -> nn.Module:
     """EfficientNet-B0 whose running statistics begin with those of blurred noise and follow fast.
 
-    Name it in an experiment as `fedcompass.medical.from_scratch:quick_efficientnet_b0`.
-
     Raises:
         MissingExtra: efficientnet-pytorch is not installed.
         SettingsError: the input is not (channels, height, width) of at least 32 pixels a side.

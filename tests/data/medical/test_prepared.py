@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedcompass.data.medical.prepared import Preparation, RowKind, cache_for, prepare, remembered
 from fedcompass.errors import DataError
-from fedcompass.medical.prepared import Preparation, RowKind, cache_for, prepare, remembered
 
 ROWS = 150
 

@@ -3,12 +3,20 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fedcompass.data.medical.hippocampus_files import pairs_in
+from fedcompass.data.medical.isic_files import images_in, split_of
+from fedcompass.data.medical.ixi_files import center_of, subjects_in
+from fedcompass.data.medical.sources import (
+    BRCA,
+    HEART,
+    HIPPOCAMPUS,
+    ISIC,
+    IXI,
+    SOURCES,
+    MedicalSource,
+)
 from fedcompass.data.places import roots
 from fedcompass.errors import DataError
-from fedcompass.medical.hippocampus_files import pairs_in
-from fedcompass.medical.isic_files import images_in, split_of
-from fedcompass.medical.ixi_files import center_of, subjects_in
-from fedcompass.medical.sources import BRCA, HEART, HIPPOCAMPUS, ISIC, IXI, SOURCES, MedicalSource
 
 __all__ = ["centers_at", "find", "usual_clients"]
 

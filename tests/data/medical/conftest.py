@@ -1,12 +1,9 @@
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture(autouse=True)
@@ -18,20 +15,18 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def real_medical(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def real_medical(
+    real_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
     """A data root that has the named dataset as its authors lay it out; unpacked once."""
-    given = os.environ.get("FEDCOMPASS_DATA")
-    root = Path(given) if given else BESIDE_THE_REPOSITORY
     unpacked = tmp_path_factory.mktemp("medical")
 
     def lay_out(name: str) -> Path:
-        if not root.is_dir():
-            pytest.skip(f"no real data: $FEDCOMPASS_DATA is not set and {root} does not exist")
-        script = root / "unpack"
+        script = real_data / "unpack"
         if not script.is_file():
-            if not (root / name).is_dir():
-                pytest.skip(f"no {name} in {root}")
-            return root
+            if not (real_data / name).is_dir():
+                pytest.skip(f"no {name} in {real_data}")
+            return real_data
         if not (unpacked / name).is_dir():
             command = [sys.executable, str(script), str(unpacked), name]
             subprocess.run(command, check=True, capture_output=True)

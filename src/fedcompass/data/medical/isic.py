@@ -9,17 +9,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcompass.data.dataset import Dataset
-from fedcompass.medical.augmentation import IsicAugment
-from fedcompass.medical.isic_files import ListedImage, listed_images
-from fedcompass.medical.losses import LOSSES
-from fedcompass.medical.pictures import (
+from fedcompass.data.medical.augmentation import IsicAugment
+from fedcompass.data.medical.isic_files import ListedImage, listed_images
+from fedcompass.data.medical.pictures import (
     centre_crop,
     fitted,
     picture_size,
     read_picture,
     shades_of_gray,
 )
-from fedcompass.medical.prepared import (
+from fedcompass.data.medical.prepared import (
     Preparation,
     Progress,
     RowKind,
@@ -27,7 +26,8 @@ from fedcompass.medical.prepared import (
     prepare,
     remembered,
 )
-from fedcompass.medical.sources import ISIC
+from fedcompass.data.medical.sources import ISIC
+from fedcompass.training.losses import LOSSES
 
 __all__ = ["SHORT_EDGE", "crop_of", "load_isic"]
 

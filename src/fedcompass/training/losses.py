@@ -1,4 +1,4 @@
-"""The losses of FLamby's tasks; each is a batch's mean, with FLamby's own formula."""
+"""The losses by name; each is a batch's mean, those of FLamby's tasks with its own formula."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,15 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedcompass.errors import SettingsError
-from fedcompass.settings import unknown_key
 from fedcompass.training.problem import Loss
 
 __all__ = [
     "ISIC_CLASS_WEIGHTS",
     "LOSSES",
     "FocalLoss",
-    "check_loss",
     "cox_loss",
     "dice_loss",
     "logistic_loss",
@@ -89,14 +86,4 @@ LOSSES: dict[str, Loss] = {
     "dice": dice_loss,
     "cox": cox_loss,
 }
-"""Every loss by its name."""
-
-
-def check_loss(name: str) -> None:
-    """Refuse a name that no loss has.
-
-    Raises:
-        SettingsError: naming it, the known ones and the nearest.
-    """
-    if name not in LOSSES:
-        raise SettingsError(unknown_key(name, LOSSES, "losses"))
+"""Every loss of `settings.losses` by its name."""

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedcompass.data.medical.census import census
+from fedcompass.data.medical.loading import load
+from fedcompass.data.medical.sources import BRCA, HEART
+from fedcompass.data.medical.stratified_split import stratified_split
 from fedcompass.errors import DataError
-from fedcompass.medical.census import census
-from fedcompass.medical.loading import load
-from fedcompass.medical.sources import BRCA, HEART
-from fedcompass.medical.stratified_split import stratified_split
 
 RealData = Callable[[str], Path]
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from fedcompass.data.dataset import Dataset
-from fedcompass.medical import isic, segmentation, tabular
-from fedcompass.medical.finding import find
-from fedcompass.medical.prepared import Progress
-from fedcompass.medical.sources import BRCA, HEART, HIPPOCAMPUS, ISIC, IXI, SOURCES
+from fedcompass.data.medical import isic, segmentation, tabular
+from fedcompass.data.medical.finding import find
+from fedcompass.data.medical.prepared import Progress
+from fedcompass.data.medical.sources import BRCA, HEART, HIPPOCAMPUS, ISIC, IXI, SOURCES
 
 __all__ = ["load"]
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from fedcompass.errors import SettingsError
-from fedcompass.medical.losses import (
+from fedcompass.settings.losses import LOSS_NAMES, check_loss
+from fedcompass.training.losses import (
     ISIC_CLASS_WEIGHTS,
+    LOSSES,
     FocalLoss,
-    check_loss,
     cox_loss,
     dice_loss,
     logistic_loss,
@@ -143,3 +144,7 @@ def test_losses_work_for_a_stack_of_models() -> None:
     truth = torch.stack((torch.ones(5), torch.rand(5)), dim=1).expand(3, 5, 2)
     stacked = torch.func.vmap(cox_loss)(scores, truth)
     torch.testing.assert_close(stacked, torch.stack([cox_loss(s, truth[0]) for s in scores]))
+
+
+def test_each_loss_that_an_experiment_may_name_is_computed_here() -> None:
+    assert tuple(LOSSES) == LOSS_NAMES

@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 
 from fedcompass.data.dataset import Dataset
+from fedcompass.data.medical.csv_table import csv_rows
+from fedcompass.data.medical.sources import BRCA, HEART
+from fedcompass.data.medical.stratified_split import stratified_split
 from fedcompass.errors import DataError
-from fedcompass.medical.csv_table import csv_rows
-from fedcompass.medical.losses import cox_loss, logistic_loss
-from fedcompass.medical.sources import BRCA, HEART
-from fedcompass.medical.stratified_split import stratified_split
+from fedcompass.training.losses import cox_loss, logistic_loss
 
 __all__ = ["load_brca", "load_heart"]
 

@@ -13,15 +13,15 @@ from torch import nn
 from torch.nn import functional
 
 from fedcompass.experiment import Experiment
-from fedcompass.medical.from_scratch import quick_efficientnet_b0
 from fedcompass.models.efficientnet import efficientnet_b0
+from fedcompass.models.quick_efficientnet import quick_efficientnet_b0
 from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.medical_runs import MEDICAL
 from fedcompass.paper.medical_tables import medical_grid, medical_lines
 from fedcompass.paper.report import write_report
 from fedcompass.paper.results import Results
-from fedcompass.sweeps import Sweep
+from fedcompass.sweeps import Store, Sweep
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates
@@ -29,7 +29,7 @@ with warnings.catch_warnings():
 
     from fedcompass.cli.app import app
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HEART = entry_named("medical-heart")
 EXP = Cell("heart", 4, "exp")
 
@@ -165,3 +165,11 @@ def test_the_quick_network_is_the_same_for_the_same_seed() -> None:
         torch.manual_seed(3)
         states.append(quick_efficientnet_b0((3, 64, 64)).state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_store_that_names_the_quick_network_as_it_was_named_before_is_still_found() -> None:
+    path = ROOT / "results" / "medical-isic.jsonl"
+    assert "fedcompass.medical.from_scratch:quick_efficientnet_b0" in path.read_text()
+    store, sweep = Store(path), Sweep.from_toml(ROOT / "examples" / "medical_gpu_sweep.toml")
+    done = [store.finished(experiment.key()) for experiment in sweep.experiments()]
+    assert len([record for record in done if record]) == len(store.records()) > 0

@@ -162,7 +162,7 @@ def test_random_weights_are_said_and_given_ones_are_used(few_images: Path, tmp_p
 
 
 def test_the_example_sweep_is_every_strategy_on_both_tables_with_ten_seeds() -> None:
-    sweep = Sweep.from_toml(Path(__file__).parents[2] / "examples" / "medical_sweep.toml")
+    sweep = Sweep.from_toml(Path(__file__).parents[3] / "examples" / "medical_sweep.toml")
     plan = sweep.plan()
     assert len(plan) == 2 * 3 * 8 * 10
     assert {planned.experiment.partition.kind for planned in plan} == {"center"}

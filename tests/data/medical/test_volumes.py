@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedcompass.data.medical import ixi_files
+from fedcompass.data.medical.finding import find
+from fedcompass.data.medical.hippocampus_files import listed_volumes, site_and_fold
+from fedcompass.data.medical.ixi_files import split_by_subject
+from fedcompass.data.medical.loading import load
+from fedcompass.data.medical.sources import HIPPOCAMPUS, IXI
+from fedcompass.data.medical.volumes import normalized, read_volume, resized
 from fedcompass.errors import DataError
-from fedcompass.medical import ixi_files
-from fedcompass.medical.finding import find
-from fedcompass.medical.hippocampus_files import listed_volumes, site_and_fold
-from fedcompass.medical.ixi_files import split_by_subject
-from fedcompass.medical.loading import load
-from fedcompass.medical.sources import HIPPOCAMPUS, IXI
-from fedcompass.medical.volumes import normalized, read_volume, resized
 
 RealData = Callable[[str], Path]
 SUBJECTS = {

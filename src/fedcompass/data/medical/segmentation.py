@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcompass.data.dataset import Dataset
+from fedcompass.data.medical.hippocampus_files import listed_volumes as listed_hippocampi
+from fedcompass.data.medical.ixi_files import ListedVolume
+from fedcompass.data.medical.ixi_files import listed_volumes as listed_brains
+from fedcompass.data.medical.prepared import Preparation, Progress, RowKind, cache_for, prepare
+from fedcompass.data.medical.sources import HIPPOCAMPUS, IXI
+from fedcompass.data.medical.volumes import COMMON_SHAPE, normalized, read_volume, resized
 from fedcompass.errors import DataError
-from fedcompass.medical.hippocampus_files import listed_volumes as listed_hippocampi
-from fedcompass.medical.ixi_files import ListedVolume
-from fedcompass.medical.ixi_files import listed_volumes as listed_brains
-from fedcompass.medical.losses import dice_loss
-from fedcompass.medical.prepared import Preparation, Progress, RowKind, cache_for, prepare
-from fedcompass.medical.sources import HIPPOCAMPUS, IXI
-from fedcompass.medical.volumes import COMMON_SHAPE, normalized, read_volume, resized
+from fedcompass.training.losses import dice_loss
 
 __all__ = ["load_hippocampus", "load_ixi"]
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from fedcompass.data.medical.csv_table import csv_rows
+from fedcompass.data.medical.sources import ISIC
 from fedcompass.errors import DataError
-from fedcompass.medical.csv_table import csv_rows
-from fedcompass.medical.sources import ISIC
 
 __all__ = ["ListedImage", "images_in", "listed_images", "split_of"]
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcompass.medical.augmentation import IsicAugment
+from fedcompass.data.medical.augmentation import IsicAugment
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHAPE = (150, 200)

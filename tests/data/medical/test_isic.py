@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
+from fedcompass.data.medical.finding import find, usual_clients
+from fedcompass.data.medical.isic import crop_of
+from fedcompass.data.medical.isic_files import listed_images, split_of
+from fedcompass.data.medical.loading import load
+from fedcompass.data.medical.pictures import centre_crop, fitted, read_picture, shades_of_gray
+from fedcompass.data.medical.sources import ISIC
 from fedcompass.errors import DataError
-from fedcompass.medical.finding import find, usual_clients
-from fedcompass.medical.isic import crop_of
-from fedcompass.medical.isic_files import listed_images, split_of
-from fedcompass.medical.loading import load
-from fedcompass.medical.pictures import centre_crop, fitted, read_picture, shades_of_gray
-from fedcompass.medical.sources import ISIC
 
 RealData = Callable[[str], Path]
 SPLIT = [("a", 0, 1, "train"), ("b", 7, 1, "test"), ("c", 1, 3, "train"), ("d", 2, 3, "test")]

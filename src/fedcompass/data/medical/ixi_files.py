@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from fedcompass.data.medical.csv_table import csv_rows
+from fedcompass.data.medical.sources import IXI
 from fedcompass.errors import DataError
-from fedcompass.medical.csv_table import csv_rows
-from fedcompass.medical.sources import IXI
 
 __all__ = ["ListedVolume", "center_of", "listed_volumes", "split_by_subject", "subjects_in"]
 
