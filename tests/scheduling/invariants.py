@@ -193,8 +193,8 @@ class Watched:
         accounted: list[str] = []
         for group in policy.open_groups:
             assert group.awaited, "an open group waits for somebody"
-            assert self.deadlines[group.id] == group.latest >= self.scheduler.now - 2 * INSTANT
-            assert group.expected <= group.latest
+            assert self.deadlines[group.id] == group.deadline >= self.scheduler.now - 2 * INSTANT
+            assert group.expected <= group.deadline
             assert all(self.tasks[client].group == group.id for client in group.awaited)
             accounted += group.arrived
         assert sorted(accounted) == sorted(waiting), "who waits, waits in a group with a deadline"

@@ -61,7 +61,7 @@ class Compass:
             settings.max_steps,
             settings.latest,
             join_up_to=settings.join_up_to,
-            aim_at_latest=settings.aim == "latest",
+            aim_at_deadline=settings.aim == "latest",
         )
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
@@ -100,7 +100,6 @@ class Compass:
         if task is not None:
             return self._stop_waiting(roster, group, member, at)
         del group.arrived[member.client]
-        group.quickest_round = None
         return []
 
     def again(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
@@ -113,7 +112,6 @@ class Compass:
         self, roster: Roster, group: ArrivalGroup, member: Member, at: Seconds
     ) -> list[Command]:
         del group.awaited[member.client]
-        group.quickest_round = None
         return [] if group.awaited else self._aggregate(roster, group, at)
 
     def _aggregate(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
@@ -131,17 +129,17 @@ class Compass:
         """AssignGroup (Algorithm 2), and the order to train."""
         group, steps, opened = self._groups.assign(member, at)
         start = roster.start(member, steps, at, group.id)
-        return [SetDeadline(at=group.latest, group=group.id), start] if opened else [start]
+        return [SetDeadline(at=group.deadline, group=group.id), start] if opened else [start]
 
     def deadline_of(self, group: GroupId) -> Seconds | None:
         """T_max of an open group."""
         found = self._groups.get(group)
-        return found.latest if found else None
+        return found.deadline if found else None
 
     @property
     def next_deadline(self) -> Seconds:
-        """The earliest T_max, perhaps of a group that has merged already."""
-        return self._groups.next_due
+        """The earliest T_max, infinite if no group is open."""
+        return self._groups.next_deadline
 
     def pass_deadlines(
         self, roster: Roster, before: Seconds, including: GroupId | None = None
@@ -149,7 +147,7 @@ class Compass:
         """Merge the groups whose time is up, in order of (T_max, opening), each at its T_max."""
         commands: list[Command] = []
         while (due := self._groups.first_due(before, including)) is not None:
-            commands += self._aggregate(roster, due, due.latest)
+            commands += self._aggregate(roster, due, due.deadline)
         return commands
 
     @property
