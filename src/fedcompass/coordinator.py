@@ -206,15 +206,12 @@ class Coordinator:
             case Fold():
                 assert tensors is not None  # only an arrival folds, and it brings its tensors
                 contribution = Contribution(
-                    staleness=command.staleness,
-                    share=command.share,
-                    steps=command.steps,
-                    direct=command.direct,
+                    staleness=command.staleness, share=command.share, steps=command.steps
                 )
                 weight = self._aggregator.fold(command.buffer, tensors, contribution)
                 self.journal.command(command, weight=weight)
             case Commit():
-                self._aggregator.commit(command.buffers, direct=command.direct)
+                self._aggregator.commit(command.buffers)
                 self._snapshot = None
                 self.journal.command(command)
             case StartTraining():

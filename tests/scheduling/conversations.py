@@ -2,6 +2,7 @@
 
 from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.commands import (
+    DIRECT,
     Command,
     Commit,
     Fold,
@@ -124,7 +125,6 @@ def fold(
     buffer: int,
     share: float,
     staleness: int = 0,
-    direct: bool = False,
 ) -> Fold:
     return Fold(
         at=at,
@@ -134,20 +134,16 @@ def fold(
         staleness=staleness,
         share=share,
         steps=steps,
-        direct=direct,
     )
 
 
 def first(at: float, client: str, task: int, share: float, staleness: int = 0) -> Fold:
     """A client's first answer of 20 steps to Compass."""
-    return fold(at, client, task, 20, -1, share, staleness, direct=True)
+    return fold(at, client, task, 20, DIRECT, share, staleness)
 
 
 def commit(at: float, version: int, buffers: tuple[int, ...], *folds: Fold) -> Commit:
-    direct = bool(folds) and all(fold.direct for fold in folds)
-    return Commit(
-        at=at, version=version, buffers=buffers, contributions=tuple(folds), direct=direct
-    )
+    return Commit(at=at, version=version, buffers=buffers, contributions=tuple(folds))
 
 
 def deadline(at: float, group: int) -> SetDeadline:

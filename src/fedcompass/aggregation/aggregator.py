@@ -47,13 +47,11 @@ class Aggregator(Protocol):
         """Add a checked update to a buffer and give back the weight it got."""
         ...
 
-    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
-        """Merge these buffers into the model and empty them.
+    def commit(self, buffers: Sequence[BufferId]) -> None:
+        """Merge these buffers into the model and empty them; some may be empty, not all.
 
-        Args:
-            buffers: which; some may be empty, not all.
-            direct: merge the direct contributions in them (and only those), past normalization,
-                scaling and server optimizer.
+        The buffer DIRECT comes alone: its sum is applied as it is, without normalization, scaling
+        or server optimizer.
         """
         ...
 

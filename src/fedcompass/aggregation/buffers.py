@@ -25,13 +25,11 @@ class Contribution:
     staleness: global versions since the client got its model; 0 or more.
     share: the client's share of the samples, p_i; above 0.
     steps: local steps done, Q_i; 1 or more.
-    direct: applied as it is, past normalization and server optimizer (FedCompass's first answers).
     """
 
     staleness: int
     share: float
     steps: Steps
-    direct: bool = False
 
     def __post_init__(self) -> None:
         if self.staleness < 0 or not self.share > 0 or self.steps < 1:
@@ -90,11 +88,7 @@ class Buffer:
 
 
 class Buffers:
-    """The open buffers of one model, made at the first fold and gone when taken.
-
-    Direct contributions are kept apart from the others of the same id: a first answer is merged at
-    once while the late updates of the general buffer go on waiting.
-    """
+    """The open buffers of one model: a fold makes a buffer, taking it removes it."""
 
     def __init__(self, model: FlatState) -> None:
         self._model = model
@@ -117,7 +111,7 @@ class Buffers:
                 would be broadcast or cast silently); nothing was changed.
         """
         _check_fits(update, self._model)
-        name = _name(buffer, direct=contribution.direct)
+        name = _name(buffer)
         present = self._open.get(name)
         if present is None:
             sums, self._spare = self._spare or _like(update), None
@@ -126,13 +120,13 @@ class Buffers:
             present.add(update, step_weight, weight)
         present.ledger.enter(contribution, weight)
 
-    def take(self, buffers: Sequence[BufferId], *, direct: bool = False) -> Buffer:
+    def take(self, buffers: Sequence[BufferId]) -> Buffer:
         """Remove these buffers and give back their sum, in the memory of the first.
 
         Raises:
             ValueError: none of them holds anything; nothing was changed.
         """
-        names = [_name(buffer, direct=direct) for buffer in buffers]
+        names = [_name(buffer) for buffer in buffers]
         taken = [self._open.pop(name) for name in names if name in self._open]
         if not taken:
             raise ValueError(f"nothing to merge in {names}; fold an update before the commit")
@@ -179,8 +173,8 @@ def _like(state: FlatState) -> FlatState:
     return FlatState(*(torch.empty_like(vector) for vector in state.tensors().values()))
 
 
-def _name(buffer: BufferId, *, direct: bool) -> str:
-    return f"direct.{buffer}" if direct else f"buffer.{buffer}"
+def _name(buffer: BufferId) -> str:
+    return f"buffer.{buffer}"
 
 
 def _check_fits(update: FlatState, model: FlatState) -> None:

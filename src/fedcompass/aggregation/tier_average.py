@@ -19,12 +19,9 @@ from fedcompass.aggregation.saved_tensors import (
 )
 from fedcompass.aggregation.server_optimizers import ServerSettings
 from fedcompass.errors import CheckpointError
-from fedcompass.vocabulary import BufferId
+from fedcompass.vocabulary import DIRECT, GENERAL, BufferId
 
 __all__ = ["TierAverage"]
-
-_FIRST_ROUND: BufferId = 0
-"""The round all clients share before there are tiers; tiers are numbered from 1, the fastest."""
 
 
 @dataclass(slots=True)
@@ -39,8 +36,9 @@ class _Tier:
 class TierAverage:
     """The global model is the cross-tier weighted mean of the tiers' models.
 
-    A buffer's id is its tier's number. Tier m weighs T_{M+1-m} / T; tiers that have not finished
-    yet are left out before the mirroring, so that the weights always sum to 1.
+    A buffer's id is its tier's number, 1 being the fastest; the round that all clients share
+    before there are tiers has the general buffer. Tier m weighs T_{M+1-m} / T; tiers that have not
+    finished yet are left out before the mirroring, so that the weights always sum to 1.
     """
 
     def __init__(self, model: FlatState, server: ServerSettings | None = None) -> None:
@@ -68,17 +66,17 @@ class TierAverage:
         self._buffers.fold(buffer, update, contribution, weight=share, step_weight=share)
         return share
 
-    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
-        """Finish one tier's round, or the common first round (buffer 0).
+    def commit(self, buffers: Sequence[BufferId]) -> None:
+        """Finish one tier's round, or the common first round (the general buffer).
 
         Raises:
-            ValueError: not exactly one buffer, a direct commit, or an empty buffer.
+            ValueError: not exactly one buffer, the direct one, or an empty one.
         """
-        if direct or len(buffers) != 1:
-            raise ValueError(f"FedAT commits one tier at a time, not {buffers}, direct={direct}")
+        if len(buffers) != 1 or DIRECT in buffers:
+            raise ValueError(f"FedAT commits one tier at a time, not the buffers {buffers}")
         mean = _mean(self._buffers.take(buffers))
         torch.maximum(self._model.counted, mean.counted, out=self._model.counted)
-        if buffers[0] == _FIRST_ROUND:
+        if buffers[0] == GENERAL:
             self._model.trainable.copy_(mean.trainable)
             self._model.averaged.copy_(mean.averaged)
             return

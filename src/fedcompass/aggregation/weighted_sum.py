@@ -19,7 +19,7 @@ from fedcompass.aggregation.saved_tensors import (
 from fedcompass.aggregation.server_optimizers import ServerSettings
 from fedcompass.aggregation.staleness import StalenessSettings, staleness_factor
 from fedcompass.settings import Settings
-from fedcompass.vocabulary import BufferId
+from fedcompass.vocabulary import DIRECT, BufferId
 
 __all__ = ["AggregationSettings", "WeightedSum"]
 
@@ -69,7 +69,7 @@ class WeightedSum:
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
         """Add an update to a buffer and give back its weight (before division by its steps)."""
         weight = self._weight(contribution)
-        normalized = self._settings.normalized and not contribution.direct
+        normalized = self._settings.normalized and buffer != DIRECT
         step_weight = weight / contribution.steps if normalized else weight
         self._buffers.fold(buffer, update, contribution, weight=weight, step_weight=step_weight)
         return weight
@@ -86,13 +86,17 @@ class WeightedSum:
             case _:
                 assert_never(self._settings.weighting)
 
-    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
+    def commit(self, buffers: Sequence[BufferId]) -> None:
         """Merge these buffers into the model and empty them.
 
         Raises:
-            ValueError: none of them holds anything; nothing was changed.
+            ValueError: none of them holds anything, or the direct one is not alone; nothing was
+                changed.
         """
-        merged = self._buffers.take(buffers, direct=direct)
+        direct = DIRECT in buffers
+        if direct and len(buffers) > 1:
+            raise ValueError(f"buffers are {buffers}; allowed: {DIRECT} alone, or others")
+        merged = self._buffers.take(buffers)
         divisor = 1.0 if direct else self._divisor(merged.ledger)
         self._merge_model_buffers(merged, divisor)
         self._form_step(merged, self._effective_steps(merged.ledger, direct) / divisor)

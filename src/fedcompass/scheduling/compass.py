@@ -7,15 +7,12 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from fedcompass.scheduling.arrival_groups import ArrivalGroup, OpenGroups
-from fedcompass.scheduling.commands import GENERAL, Command, SetDeadline, StartTraining
+from fedcompass.scheduling.commands import DIRECT, GENERAL, Command, SetDeadline, StartTraining
 from fedcompass.scheduling.policy import SchedulerSettings
 from fedcompass.scheduling.roster import Member, Roster
-from fedcompass.vocabulary import BufferId, GroupId, Seconds, Steps
+from fedcompass.vocabulary import GroupId, Seconds, Steps
 
 __all__ = ["Compass", "CompassSettings"]
-
-_FIRST_ANSWER: BufferId = -1
-"""Holds a client's first answer between its fold and the commit right after it."""
 
 _seconds_per_step = attrgetter("pace.seconds_per_step")  # of a member that has answered
 
@@ -76,8 +73,8 @@ class Compass:
         """A first answer is applied at once, a group's waits for the group, a late one for any."""
         if task.group is None:
             return [
-                roster.fold(member, task, steps, at, _FIRST_ANSWER, direct=True),
-                roster.commit((_FIRST_ANSWER,), at, direct=True),
+                roster.fold(member, task, steps, at, DIRECT),
+                roster.commit((DIRECT,), at),
                 *self._assign(roster, member, at),
             ]
         group = self._groups.get(task.group)

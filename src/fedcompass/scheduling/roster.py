@@ -100,7 +100,6 @@ class Roster:
         steps: Steps,
         at: Seconds,
         buffer: BufferId,
-        direct: bool = False,
         out_of: float | None = None,
     ) -> Fold:
         """Enter an accepted update in the ledger; its staleness is taken now, as in Algorithm 1.
@@ -119,7 +118,6 @@ class Roster:
             staleness=self.version - task.version,
             share=share,
             steps=steps,
-            direct=direct,
         )
         if buffer in self.unmerged:
             self.unmerged[buffer].append(fold)
@@ -131,7 +129,7 @@ class Roster:
         """What shares are taken of: all samples, or all clients where weights are equal."""
         return self.active_samples if self.weights == "samples" else self.active_count
 
-    def commit(self, buffers: Iterable[BufferId], at: Seconds, direct: bool = False) -> Commit:
+    def commit(self, buffers: Iterable[BufferId], at: Seconds) -> Commit:
         """Raise the version and strike the buffers' updates off the ledger."""
         chosen = tuple(buffers)
         contributions: list[Fold] = []
@@ -139,11 +137,7 @@ class Roster:
             contributions += self.unmerged.pop(buffer)
         self.version += 1
         return Commit(
-            at=at,
-            version=self.version,
-            buffers=chosen,
-            contributions=tuple(contributions),
-            direct=direct,
+            at=at, version=self.version, buffers=chosen, contributions=tuple(contributions)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -163,8 +157,9 @@ class Roster:
             self.members[member.client] = member
             if not member.quarantined:
                 self._activate(member, +1)
-        for fields in state["unmerged"]:
-            self.unmerged.setdefault(fields["buffer"], []).append(Fold(**fields))
+        for saved in state["unmerged"]:
+            fold = _fold_from_json(saved)
+            self.unmerged.setdefault(fold.buffer, []).append(fold)
 
 
 def _member_to_json(member: Member) -> dict[str, Any]:
@@ -178,6 +173,12 @@ def _member_to_json(member: Member) -> dict[str, Any]:
         "refusals": member.refusals,
         "quarantined": member.quarantined,
     }
+
+
+def _fold_from_json(saved: dict[str, Any]) -> Fold:
+    fields = saved.copy()
+    fields.pop("direct", None)  # earlier versions wrote it beside the buffer's id
+    return Fold(**fields)
 
 
 def _member_from_json(saved: dict[str, Any]) -> Member:
