@@ -21,11 +21,12 @@ from fedcompass.scheduling.events import (
     UpdateArrived,
     UpdateRefused,
 )
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.immediate import Immediate
 from fedcompass.scheduling.pace import PaceSettings
+from fedcompass.scheduling.policy import FixedStepsSettings
 from fedcompass.scheduling.roster import Weights
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
+from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
 
 
@@ -54,12 +55,12 @@ def compass(
 
 def synchronous(min_clients: int = 1) -> Scheduler:
     """FedAvg's, rounds of 10 steps."""
-    return Scheduler(Synchronous(SynchronousSettings(steps=10, min_clients=min_clients)))
+    return Scheduler(Synchronous(FixedStepsSettings(steps=10, min_clients=min_clients)))
 
 
 def immediate(weights: Weights = "samples") -> Scheduler:
     """FedAsync's, tasks of 10 steps."""
-    return Scheduler(Immediate(ImmediateSettings(steps=10, weights=weights)))
+    return Scheduler(Immediate(FixedStepsSettings(steps=10, weights=weights)))
 
 
 def buffered_by(size: int) -> Scheduler:

@@ -2,12 +2,13 @@
 
 from pydantic import Field
 
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.policy import FixedStepsSettings
 
 __all__ = ["BufferedSettings", "buffered"]
 
 
-class BufferedSettings(ImmediateSettings):
+class BufferedSettings(FixedStepsSettings):
     """FedBuff's schedule."""
 
     buffer_size: int = Field(default=10, ge=1)

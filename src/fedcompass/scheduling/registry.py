@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from fedcompass.errors import SettingsError
 from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.compass import Compass, CompassSettings
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
-from fedcompass.scheduling.policy import Policy, SchedulerSettings
+from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.policy import FixedStepsSettings, Policy, SchedulerSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
+from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
 
 __all__ = ["PolicyKind", "new_scheduler", "policy_kind", "register_policy"]
@@ -24,8 +24,8 @@ class PolicyKind(NamedTuple):
 
 _KINDS: dict[str, PolicyKind] = {
     "compass": PolicyKind(CompassSettings, Compass),
-    "synchronous": PolicyKind(SynchronousSettings, Synchronous),
-    "immediate": PolicyKind(ImmediateSettings, Immediate),
+    "synchronous": PolicyKind(FixedStepsSettings, Synchronous),
+    "immediate": PolicyKind(FixedStepsSettings, Immediate),
     "buffered": PolicyKind(BufferedSettings, buffered),
     "tiered": PolicyKind(TieredSettings, Tiered),
 }

@@ -6,14 +6,14 @@ from typing import Any
 from pydantic import Field
 
 from fedcompass.scheduling.commands import GENERAL, Command, StartTraining
-from fedcompass.scheduling.immediate import ImmediateSettings, NoDeadlines
+from fedcompass.scheduling.policy import FixedStepsSettings, NoDeadlines
 from fedcompass.scheduling.roster import Member, Roster
 from fedcompass.vocabulary import BufferId, ClientId, Seconds, Steps
 
 __all__ = ["Tiered", "TieredSettings"]
 
 
-class TieredSettings(ImmediateSettings):
+class TieredSettings(FixedStepsSettings):
     """FedAT's schedule."""
 
     tier_ratio: float = Field(default=2.0, ge=1)
