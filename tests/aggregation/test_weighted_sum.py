@@ -369,7 +369,7 @@ def test_restoring_keeps_the_models_own_memory() -> None:
     assert model.trainable.tolist() == [4.0, 5.0, 6.0]
 
 
-Damage = Literal["tensor", "shape", "dtype", "ledger", "section", "server"]
+Damage = Literal["tensor", "shape", "dtype", "totals", "section", "server"]
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ Damage = Literal["tensor", "shape", "dtype", "ledger", "section", "server"]
         ("tensor", "has no tensor 'buffer.1.averaged'"),
         ("shape", r"'model.trainable' is torch.float32\[2\], this model needs torch.float32\[3\]"),
         ("dtype", "'model.averaged' is torch.float64"),
-        ("ledger", r"ledger of 'buffer.1' is .*KeyError\('share_sum'\)"),
+        ("totals", r"totals of 'buffer.1' is .*KeyError\('share_sum'\)"),
         ("section", r"keeps \['buffers', 'tiers'\], this one keeps \['buffers'\]"),
         ("server", "restore with the optimizer"),
     ],
@@ -394,7 +394,7 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing(damage: Damage, message:
             saved.tensors["model.trainable"] = torch.ones(2)
         case "dtype":
             saved.tensors["model.averaged"] = torch.ones(1).double()
-        case "ledger":
+        case "totals":
             del saved.facts["buffers"]["buffer.1"]["share_sum"]
         case "section":
             saved.facts["tiers"] = {}

@@ -1,6 +1,6 @@
-"""What must hold after every event, whatever happens; a shadow ledger watches a scheduler.
+"""What must hold after every event, whatever happens; a scheduler is watched from outside.
 
-`Watched.handle` hands an event on and checks the commands one by one against its own books:
+`Watched.handle` hands an event on and checks the commands one by one against its own record:
 every accepted update is merged exactly once or pending, versions rise by one, task ids are never
 reused, and nobody waits forever.
 """
@@ -157,7 +157,7 @@ class Watched:
         self.tasks[order.client] = order
 
     def check(self) -> None:
-        """The state agrees with the books, and nobody waits forever."""
+        """The state agrees with the record, and nobody waits forever."""
         scheduler = self.scheduler
         held = {m.client: m.task for m in scheduler.roster.members.values() if m.task}
         assert held == self.tasks

@@ -1,4 +1,4 @@
-"""FedAT: a model for each tier, and a global model that leans towards the rarely heard tiers."""
+"""FedAT: a model for each tier, and a global model that weighs rarely updated tiers more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ class TierAverage:
         server = server or ServerSettings()
         self._model = model
         self._optimizer = server_optimizers.build(server)
-        # The plain optimizer lands exactly on the target: written there without rounding.
-        self._lands_on_target = server.optimizer == "plain" and server.learning_rate == 1.0
+        # The plain optimizer moves exactly to the target: written there without rounding.
+        self._moves_to_target = server.optimizer == "plain" and server.learning_rate == 1.0
         self._buffers = Buffers(model)
         self._tiers: dict[int, _Tier] = {}
 
@@ -94,7 +94,7 @@ class TierAverage:
         weights = [tier.rounds / total for tier in reversed(tiers)]  # T_{M+1-m} / T
         _blend([tier.averaged for tier in tiers], weights, out=self._model.averaged)
         trainables = [tier.trainable for tier in tiers]
-        if self._lands_on_target:
+        if self._moves_to_target:
             _blend(trainables, weights, out=self._model.trainable)
             return
         step = torch.empty_like(self._model.trainable)
@@ -113,7 +113,7 @@ class TierAverage:
         return AggregatorState(tensors, {"buffers": self._buffers.facts(), "tiers": rounds})
 
     def restore(self, state: AggregatorState) -> None:
-        """Go on from a checkpoint, bit-equal to never having stopped.
+        """Continue from a checkpoint, bit-equal to never having stopped.
 
         Raises:
             CheckpointError: it does not fit; nothing was changed.
@@ -141,8 +141,8 @@ def _restored_tier(state: AggregatorState, number: str, like: FlatState) -> _Tie
 
 def _mean(buffer: Buffer) -> FlatState:
     """A buffer's mean by shares, in the buffer's own memory."""
-    buffer.sums.trainable.div_(buffer.ledger.share_sum)
-    buffer.sums.averaged.div_(buffer.ledger.share_sum)
+    buffer.sums.trainable.div_(buffer.totals.share_sum)
+    buffer.sums.averaged.div_(buffer.totals.share_sum)
     return buffer.sums
 
 

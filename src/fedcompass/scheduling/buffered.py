@@ -1,4 +1,4 @@
-"""FedBuff's schedule: the model changes once K answers have come; nobody waits."""
+"""FedBuff's schedule: every K answers are merged; nobody waits."""
 
 from pydantic import Field
 

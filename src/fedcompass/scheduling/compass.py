@@ -112,7 +112,7 @@ class Compass:
         return [] if group.awaited else self._aggregate(roster, group, at)
 
     def _aggregate(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
-        """GroupAggregate (Algorithm 3): merge, then send the arrived on, fastest first."""
+        """GroupAggregate (Algorithm 3): merge, then assign the arrived again, fastest first."""
         self._groups.close(group)
         commands: list[Command] = []
         buffers = [buffer for buffer in (group.id, GENERAL) if buffer in roster.unmerged]
@@ -141,7 +141,7 @@ class Compass:
     def pass_deadlines(
         self, roster: Roster, before: Seconds, including: GroupId | None = None
     ) -> list[Command]:
-        """Merge the groups whose time is up, in order of (T_max, opening), each at its T_max."""
+        """Merge the groups that are due, in order of (T_max, opening), each at its T_max."""
         commands: list[Command] = []
         while (due := self._groups.first_due(before, including)) is not None:
             commands += self._aggregate(roster, due, due.deadline)

@@ -12,7 +12,7 @@ __all__ = ["Immediate"]
 
 
 class Immediate(NoDeadlines):
-    """A client goes on at once; every `merge_after` updates make a new version."""
+    """A client gets its next task at once; every `merge_after` updates make a new version."""
 
     def __init__(self, settings: FixedStepsSettings, merge_after: int = 1) -> None:
         self.settings = settings
@@ -25,7 +25,7 @@ class Immediate(NoDeadlines):
     def accept(
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
     ) -> list[Command]:
-        """Put the update into the buffer, merge when it is full, and go on."""
+        """Put the update into the buffer, merge when it is full, and start the next task."""
         commands: list[Command] = [roster.fold(member, task, steps, at, GENERAL)]
         if len(roster.unmerged[GENERAL]) >= self._merge_after:
             commands.append(roster.commit((GENERAL,), at))

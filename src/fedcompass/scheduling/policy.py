@@ -1,8 +1,8 @@
-"""What a strategy's scheduler has to decide, and nothing else: four moments in a client's life.
+"""What a scheduler has to decide, and nothing else.
 
-Membership, task ids, refusals, quarantine, paces and the ledger are `Scheduler`'s and `Roster`'s
-work, written once. A new scheduler is one small class with this interface (see
-`immediate.py` for the smallest).
+`Scheduler` and `Roster` do the rest once for all: membership, task ids, refusals, quarantine, paces
+and unmerged updates. A new scheduler is one small class with this interface (the smallest is in
+`immediate.py`).
 """
 
 from collections.abc import Sequence

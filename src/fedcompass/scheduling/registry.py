@@ -1,4 +1,4 @@
-"""The schedulers by name, so that a journal or an experiment can say which one it means."""
+"""The schedulers by name, as journals and experiments give them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

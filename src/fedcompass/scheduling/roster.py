@@ -37,7 +37,7 @@ class Member:
 
 @dataclass(slots=True)
 class Roster:
-    """The clients, the version counter and the ledger of updates that wait to be merged."""
+    """The clients, the version counter and the updates that wait to be merged."""
 
     weights: Weights = "samples"
     members: dict[ClientId, Member] = field(default_factory=dict)  # in order of joining
@@ -54,7 +54,7 @@ class Roster:
         return member
 
     def remove(self, member: Member) -> None:
-        """Let a member go; what it contributed stays."""
+        """Remove a member; what it contributed stays."""
         del self.members[member.client]
         if not member.quarantined:
             self._activate(member, -1)
@@ -102,21 +102,18 @@ class Roster:
         buffer: BufferId,
         out_of: float | None = None,
     ) -> Fold:
-        """Enter an accepted update in the ledger; its staleness is taken now, as in Algorithm 1.
+        """Note an accepted update as unmerged; its staleness is taken now, as in Algorithm 1.
 
         Its share is that of the clients present now, or of a total fixed before (`out_of`).
         """
-        if self.weights == "samples":
-            share = member.samples / (out_of or self.active_samples)
-        else:
-            share = 1 / (out_of or self.active_count)
+        part = member.samples if self.weights == "samples" else 1
         fold = Fold(
             at=at,
             client=member.client,
             task=task.task,
             buffer=buffer,
             staleness=self.version - task.version,
-            share=share,
+            share=part / (out_of or self.total()),
             steps=steps,
         )
         if buffer in self.unmerged:
@@ -130,7 +127,7 @@ class Roster:
         return self.active_samples if self.weights == "samples" else self.active_count
 
     def commit(self, buffers: Iterable[BufferId], at: Seconds) -> Commit:
-        """Raise the version and strike the buffers' updates off the ledger."""
+        """Raise the version; the buffers' updates are merged."""
         chosen = tuple(buffers)
         contributions: list[Fold] = []
         for buffer in chosen:

@@ -1,4 +1,4 @@
-"""FedAT's schedule: tiers of similar pace, each a synchronous federation at its own rhythm."""
+"""FedAT's schedule: tiers of similar pace, each running rounds of its own."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,10 +21,10 @@ class TieredSettings(FixedStepsSettings):
 
 
 class Tiered(NoDeadlines):
-    """A first round of everybody measures the paces; then tier m, the fastest being 1, runs alone.
+    """A first round of all clients measures their paces; then each tier, 1 the fastest, runs alone.
 
-    The first round is merged like FedAvg's (buffer 0). A client that joins later trains one task
-    by itself and enters the tier its pace fits; that first update counts in the tier's open round.
+    The first round is merged like FedAvg's. A client that joins later trains one task by itself and
+    enters the tier that fits its pace; that update counts in the tier's open round.
     """
 
     def __init__(self, settings: TieredSettings) -> None:
