@@ -36,8 +36,8 @@ class ClippedSum:
             update = FlatState(scaled, update.averaged, update.counted)
         return self._sum.fold(buffer, update, contribution)
 
-    def commit(self, buffers: Sequence[int], *, direct: bool = False) -> None:
-        self._sum.commit(buffers, direct=direct)
+    def commit(self, buffers: Sequence[int]) -> None:
+        self._sum.commit(buffers)
 
     def state(self) -> AggregatorState:
         return self._sum.state()

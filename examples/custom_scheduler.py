@@ -11,8 +11,7 @@ from pydantic import Field
 
 import fedcompass
 from fedcompass.scheduling.commands import GENERAL, Command, StartTraining
-from fedcompass.scheduling.immediate import NoDeadlines
-from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.policy import NoDeadlines, SchedulerSettings
 from fedcompass.scheduling.registry import register_policy
 from fedcompass.scheduling.roster import Member, Roster
 from fedcompass.strategies import Recipe, register

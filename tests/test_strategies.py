@@ -16,8 +16,8 @@ from fedcompass.errors import SettingsError
 from fedcompass.scheduling import registry
 from fedcompass.scheduling.buffered import BufferedSettings
 from fedcompass.scheduling.compass import Compass, CompassSettings
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
-from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.policy import FixedStepsSettings, SchedulerSettings
 from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
 from fedcompass.strategies import Recipe, Strategy, strategy
@@ -262,7 +262,7 @@ def test_a_recipe_of_ones_own_can_be_registered_and_run() -> None:
         strategies.register("fedavg", recipe)
 
 
-class PatientSettings(ImmediateSettings):
+class PatientSettings(FixedStepsSettings):
     patience: int = 2
 
 

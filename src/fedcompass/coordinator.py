@@ -114,7 +114,7 @@ class Coordinator:
         return self._snapshot
 
     def start_model(self, order: StartTraining) -> FlatState:
-        """The model an order starts from; to be asked for before the next event."""
+        """The model an order starts from; ask for it before the next event."""
         return self._starts[order.version]
 
     def join(self, at: Seconds, client: ClientId, samples: int) -> list[Order]:
@@ -130,7 +130,7 @@ class Coordinator:
         return self._handle(TaskLost(at=at, client=client, task=task))
 
     def pass_deadline(self, at: Seconds, group: GroupId) -> list[Order]:
-        """A deadline set by `SetDeadline` is here."""
+        """The time that `SetDeadline` gave has come."""
         return self._handle(DeadlinePassed(at=at, group=group))
 
     def lift_quarantine(self, at: Seconds, client: ClientId) -> list[Order]:
@@ -160,14 +160,14 @@ class Coordinator:
             client=update.client,
             task=update.task,
             steps_done=update.steps_done,
-            compute_seconds=_believable(update.compute_seconds),
+            compute_seconds=_plausible(update.compute_seconds),
         )
         return Receipt(None, self._handle(arrived, update.tensors))
 
     def refuse(
         self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate
     ) -> Receipt:
-        """Turn an answer down that the driver could not even read, such as one of wrong shapes."""
+        """Refuse an answer that the driver could not read, such as one of wrong shapes."""
         event = UpdateRefused(at=at, client=client, task=task, reason=refused.reason.value)
         return Receipt(refused, self._handle(event))
 
@@ -206,15 +206,12 @@ class Coordinator:
             case Fold():
                 assert tensors is not None  # only an arrival folds, and it brings its tensors
                 contribution = Contribution(
-                    staleness=command.staleness,
-                    share=command.share,
-                    steps=command.steps,
-                    direct=command.direct,
+                    staleness=command.staleness, share=command.share, steps=command.steps
                 )
                 weight = self._aggregator.fold(command.buffer, tensors, contribution)
                 self.journal.command(command, weight=weight)
             case Commit():
-                self._aggregator.commit(command.buffers, direct=command.direct)
+                self._aggregator.commit(command.buffers)
                 self._snapshot = None
                 self.journal.command(command)
             case StartTraining():
@@ -239,7 +236,7 @@ class Coordinator:
         return aggregator.tensors, facts
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Go on from what `state` gave, exactly as if never stopped.
+        """Continue from what `state` gave, exactly as if never stopped.
 
         Raises:
             CheckpointError: it does not fit this strategy or model; nothing was changed.
@@ -258,7 +255,7 @@ class Coordinator:
         self.scheduler, self._snapshot, self._starts = scheduler, None, {}
 
     def _identity(self) -> dict[str, Any]:
-        """What a run that goes on from a checkpoint must share with it; the guard may change."""
+        """What a run resumed from a checkpoint must share with it; the guard may change."""
         strategy = self._strategy.to_json()
         del strategy["guard"]
         layout = {str(number): str(spec) for number, spec in enumerate(self.layout.specs)}
@@ -278,6 +275,6 @@ def _difference(saved: Any, ours: Any, where: str = "") -> str | None:
     return f"{where} is {saved!r} in the checkpoint and {ours!r} in this run"
 
 
-def _believable(seconds: Seconds | None) -> Seconds | None:
-    """A client's own report of its compute time, forgotten where it cannot be true."""
+def _plausible(seconds: Seconds | None) -> Seconds | None:
+    """A client's own report of its compute time, None where it is impossible."""
     return seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None

@@ -59,7 +59,7 @@ class Recipe:
     aggregation: Mapping[str, Any] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     aggregator: NewAggregator = _weighted_sum
-    aggregation_keys: tuple[str, ...] = _AGGREGATION_KEYS  # those its aggregator heeds
+    aggregation_keys: tuple[str, ...] = _AGGREGATION_KEYS  # those its aggregator uses
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,18 @@
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, dataclass_transform
 
-__all__ = ["ClientId", "GroupId", "BufferId", "ModelVersion", "Seconds", "Steps", "TaskId", "fact"]
+__all__ = [
+    "DIRECT",
+    "GENERAL",
+    "BufferId",
+    "ClientId",
+    "GroupId",
+    "ModelVersion",
+    "Seconds",
+    "Steps",
+    "TaskId",
+    "fact",
+]
 
 ClientId: TypeAlias = str
 """A client's name; in a simulation "0", "1", …"""
@@ -24,7 +35,16 @@ GroupId: TypeAlias = int
 """An arrival group, numbered from 1 in the order of opening."""
 
 BufferId: TypeAlias = int
-"""Where updates are summed until a merge: a group's or tier's number, or 0, the general buffer."""
+"""Where updates are summed until a merge: a group's or tier's number, GENERAL or DIRECT."""
+
+GENERAL: BufferId = 0
+"""The buffer of no group: late updates in Compass, every update where there are no groups."""
+
+DIRECT: BufferId = -1
+"""Merged alone and as it is, without normalization, scaling or server optimizer.
+
+Compass puts a client's first answer here and merges it at once.
+"""
 
 
 _T = TypeVar("_T")

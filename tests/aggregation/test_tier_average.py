@@ -14,6 +14,7 @@ from fedcompass.aggregation import (
     TierAverage,
 )
 from fedcompass.errors import CheckpointError
+from fedcompass.vocabulary import DIRECT
 
 
 def state(*trainable: float, averaged: float = 0.0, counted: int = 0) -> FlatState:
@@ -113,7 +114,7 @@ def test_one_tier_is_committed_at_a_time_and_never_directly() -> None:
     with pytest.raises(ValueError, match="one tier at a time"):
         aggregator.commit([1, 0])
     with pytest.raises(ValueError, match="one tier at a time"):
-        aggregator.commit([1], direct=True)
+        aggregator.commit([DIRECT])
     with pytest.raises(ValueError, match="nothing to merge"):
         aggregator.commit([2])
     aggregator.commit([1])

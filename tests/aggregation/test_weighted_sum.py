@@ -22,6 +22,7 @@ from fedcompass.aggregation import (
     check_update,
 )
 from fedcompass.errors import CheckpointError, LayoutMismatch, SettingsError
+from fedcompass.vocabulary import DIRECT
 
 HALF = StalenessSettings(kind="constant", alpha=0.5)
 LAYOUT = Layout(
@@ -43,10 +44,8 @@ def weighted_sum(model: FlatState | None = None, **settings: Any) -> WeightedSum
     return WeightedSum(model or state(0.0, 0.0, 0.0), AggregationSettings(**settings))
 
 
-def by(
-    share: float = 1.0, *, staleness: int = 0, steps: int = 1, direct: bool = False
-) -> Contribution:
-    return Contribution(staleness=staleness, share=share, steps=steps, direct=direct)
+def by(share: float = 1.0, *, staleness: int = 0, steps: int = 1) -> Contribution:
+    return Contribution(staleness=staleness, share=share, steps=steps)
 
 
 def trainable(aggregator: Aggregator) -> list[float]:
@@ -115,8 +114,8 @@ def test_end_models_can_be_applied_directly() -> None:
     mixing = weighted_sum(
         state(1.0, 2.0, 3.0), staleness=HALF, payload="model", server={"learning_rate": 0.1}
     )
-    mixing.fold(0, state(3.0, 2.0, 1.0), by(direct=True))
-    mixing.commit([0], direct=True)
+    mixing.fold(DIRECT, state(3.0, 2.0, 1.0), by())
+    mixing.commit([DIRECT])
     assert trainable(mixing) == [2.0, 2.0, 2.0]
 
 
@@ -125,8 +124,8 @@ def test_end_models_can_be_applied_directly() -> None:
 
 def test_merges_go_through_momentum_and_first_answers_do_not() -> None:
     compass = weighted_sum(staleness=HALF, server={"optimizer": "momentum", "beta": 0.5})
-    compass.fold(1, state(4.0, 0.0, 0.0), by(direct=True))
-    compass.commit([1], direct=True)
+    compass.fold(DIRECT, state(4.0, 0.0, 0.0), by())
+    compass.commit([DIRECT])
     assert trainable(compass) == [-2.0, 0.0, 0.0]
     for _ in range(2):
         compass.fold(1, state(0.0, 4.0, 0.0), by())
@@ -153,16 +152,16 @@ def test_with_equal_steps_normalization_changes_nothing() -> None:
 
 def test_first_answers_are_not_normalized() -> None:
     compass = weighted_sum(staleness=HALF, normalized=True)
-    compass.fold(1, state(8.0, 0.0, 0.0), by(0.25, steps=4, direct=True))
-    compass.commit([1], direct=True)
+    compass.fold(DIRECT, state(8.0, 0.0, 0.0), by(0.25, steps=4))
+    compass.commit([DIRECT])
     assert trainable(compass) == [-1.0, 0.0, 0.0]
 
 
-def test_a_first_answer_leaves_the_late_updates_of_its_buffer_waiting() -> None:
+def test_a_first_answer_leaves_the_late_updates_waiting() -> None:
     compass = weighted_sum(staleness=HALF, normalized=True)
     compass.fold(0, state(0.0, 8.0, 0.0), by(steps=4))
-    compass.fold(0, state(8.0, 0.0, 0.0), by(steps=4, direct=True))
-    compass.commit([0], direct=True)
+    compass.fold(DIRECT, state(8.0, 0.0, 0.0), by(steps=4))
+    compass.commit([DIRECT])
     assert trainable(compass) == [-4.0, 0.0, 0.0]
     compass.commit([0])
     assert trainable(compass) == [-4.0, -4.0, 0.0]
@@ -282,13 +281,22 @@ def test_an_unchecked_update_neither_broadcasts_nor_changes_anything(
     assert trainable(compass) == ([-2.0, -1.0, -1.0] if fold_first else [-1.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("direct", [True, False])
-def test_a_commit_of_nothing_is_an_error_that_changes_nothing(direct: bool) -> None:
+@pytest.mark.parametrize(("held", "empty"), [(1, [2, 0]), (1, [DIRECT]), (DIRECT, [1, 0])])
+def test_a_commit_of_nothing_is_an_error_that_changes_nothing(held: int, empty: list[int]) -> None:
     compass = weighted_sum(staleness=HALF)
-    compass.fold(1, state(2.0, 2.0, 2.0), by(direct=not direct))
+    compass.fold(held, state(2.0, 2.0, 2.0), by())
     with pytest.raises(ValueError, match="nothing to merge"):
-        compass.commit([1, 0], direct=direct)
-    compass.commit([1], direct=not direct)
+        compass.commit(empty)
+    compass.commit([held])
+    assert trainable(compass) == [-1.0, -1.0, -1.0]
+
+
+def test_the_direct_buffer_is_never_merged_with_others() -> None:
+    compass = weighted_sum(staleness=HALF)
+    compass.fold(1, state(2.0, 2.0, 2.0), by())
+    with pytest.raises(ValueError, match=r"buffers are \[1, -1\]; allowed: -1 alone, or others"):
+        compass.commit([1, DIRECT])
+    compass.commit([1])
     assert trainable(compass) == [-1.0, -1.0, -1.0]
 
 
@@ -343,7 +351,7 @@ def test_going_on_from_a_checkpoint_is_bit_equal_to_never_stopping(
     )
     journey(unbroken, range(13))
     journey(stopped, range(stop))
-    resumed.fold(7, state(9.0, 9.0, 9.0), by(direct=True))  # forgotten by restoring
+    resumed.fold(7, state(9.0, 9.0, 9.0), by())  # forgotten by restoring
     resumed.restore(through_json(stopped.state()))
     journey(resumed, range(stop, 13))
     ours, theirs = resumed.state(), unbroken.state()
@@ -361,7 +369,7 @@ def test_restoring_keeps_the_models_own_memory() -> None:
     assert model.trainable.tolist() == [4.0, 5.0, 6.0]
 
 
-Damage = Literal["tensor", "shape", "dtype", "ledger", "section", "server"]
+Damage = Literal["tensor", "shape", "dtype", "totals", "section", "server"]
 
 
 @pytest.mark.parametrize(
@@ -370,7 +378,7 @@ Damage = Literal["tensor", "shape", "dtype", "ledger", "section", "server"]
         ("tensor", "has no tensor 'buffer.1.averaged'"),
         ("shape", r"'model.trainable' is torch.float32\[2\], this model needs torch.float32\[3\]"),
         ("dtype", "'model.averaged' is torch.float64"),
-        ("ledger", r"ledger of 'buffer.1' is .*KeyError\('share_sum'\)"),
+        ("totals", r"totals of 'buffer.1' is .*KeyError\('share_sum'\)"),
         ("section", r"keeps \['buffers', 'tiers'\], this one keeps \['buffers'\]"),
         ("server", "restore with the optimizer"),
     ],
@@ -386,7 +394,7 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing(damage: Damage, message:
             saved.tensors["model.trainable"] = torch.ones(2)
         case "dtype":
             saved.tensors["model.averaged"] = torch.ones(1).double()
-        case "ledger":
+        case "totals":
             del saved.facts["buffers"]["buffer.1"]["share_sum"]
         case "section":
             saved.facts["tiers"] = {}

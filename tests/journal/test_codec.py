@@ -5,6 +5,7 @@ import pytest
 from fedcompass.errors import JournalError
 from fedcompass.journal.codec import command_to_json, event_from_json, event_to_json
 from fedcompass.scheduling.commands import (
+    DIRECT,
     Command,
     Commit,
     Fold,
@@ -23,7 +24,8 @@ from fedcompass.scheduling.events import (
     UpdateRefused,
 )
 
-FOLD = Fold(at=1.5, client="α", task=3, buffer=2, staleness=1, share=0.25, steps=20, direct=False)
+FOLD = Fold(at=1.5, client="α", task=3, buffer=2, staleness=1, share=0.25, steps=20)
+FIRST = Fold(at=1.5, client="b", task=4, buffer=DIRECT, staleness=0, share=0.5, steps=20)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +56,23 @@ def test_an_event_comes_back_from_its_line_exactly(event: Event) -> None:
             {"at": 1.0, "client": "a", "task": 4, "steps": 20, "version": 2, "group": None},
         ),
         (
-            Commit(at=2.0, version=3, buffers=(2, 0), contributions=(FOLD,), direct=False),
+            Commit(at=2.0, version=3, buffers=(2, 0), contributions=(FOLD,)),
             {
                 "at": 2.0,
                 "version": 3,
                 "buffers": [2, 0],
                 "contributions": [["α", 3, 1]],
                 "direct": False,
+            },
+        ),
+        (
+            Commit(at=2.0, version=3, buffers=(DIRECT,), contributions=(FIRST,)),
+            {
+                "at": 2.0,
+                "version": 3,
+                "buffers": [-1],
+                "contributions": [["b", 4, 0]],
+                "direct": True,
             },
         ),
         (SetDeadline(at=9.0, group=2), {"at": 9.0, "group": 2}),
@@ -76,6 +88,19 @@ def test_an_event_comes_back_from_its_line_exactly(event: Event) -> None:
                 "share": 0.25,
                 "steps": 20,
                 "direct": False,
+            },
+        ),
+        (
+            FIRST,
+            {
+                "at": 1.5,
+                "client": "b",
+                "task": 4,
+                "buffer": -1,
+                "staleness": 0,
+                "share": 0.5,
+                "steps": 20,
+                "direct": True,
             },
         ),
     ],

@@ -7,10 +7,17 @@ import pytest
 
 from fedcompass.errors import JournalError, ReplayMismatch
 from fedcompass.journal import FileJournal, MemoryJournal, replay
+from fedcompass.journal.codec import command_to_json, event_from_json
+from fedcompass.journal.journal import read_journal
+from fedcompass.scheduling.commands import GENERAL
+from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.strategies import Strategy, strategy
 
 if TYPE_CHECKING:
     from tests.journal.conftest import RandomRun
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+EARLIER = GOLDEN / "earlier-journal.jsonl"  # written by an earlier version; not to be updated
 
 
 def journal_of(
@@ -192,3 +199,33 @@ def test_a_journal_of_nothing_but_its_header_replays_to_a_fresh_scheduler(tmp_pa
     replayed = replay(path)
     assert (replayed.events, replayed.commands) == (0, 0)
     assert replayed.scheduler.to_json() == strategy("fedavg").new_scheduler().to_json()
+
+
+def test_a_journal_and_a_checkpoint_of_an_earlier_version_lead_to_the_same_state() -> None:
+    replayed = replay(EARLIER).scheduler
+    resumed = fresh_scheduler()
+    resumed.restore(json.loads((GOLDEN / "earlier-scheduler.json").read_text()))
+    assert resumed.to_json() == replayed.to_json()
+    assert {fold.buffer for fold in resumed.pending()} == {4, GENERAL}
+
+
+def test_commands_are_written_as_in_a_journal_of_an_earlier_version() -> None:
+    scheduler = fresh_scheduler()
+    records = [record for _, record in read_journal(EARLIER)][1:]
+    written = [
+        command_to_json(command)
+        for record in records
+        if "event" in record
+        for command in scheduler.handle(event_from_json(record))
+    ]
+    notes = {"weight", "crc"}
+    recorded = [
+        {key: value for key, value in record.items() if key not in notes}
+        for record in records
+        if "command" in record
+    ]
+    assert [list(record.items()) for record in written] == [list(r.items()) for r in recorded]
+
+
+def fresh_scheduler() -> Scheduler:
+    return strategy("fedcompass", min_steps=2, max_steps=8, min_clients=3).new_scheduler()

@@ -29,8 +29,8 @@ from fedcompass.scheduling.events import (
     UpdateArrived,
     UpdateRefused,
 )
-from fedcompass.scheduling.policy import Policy
-from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
+from fedcompass.scheduling.policy import FixedStepsSettings, Policy
+from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.simulation.run import simulate
 from fedcompass.simulation.statistics import Statistics
 from fedcompass.tracking.measures import JournalMeasures
@@ -81,7 +81,7 @@ def event_of(at: float, client: str, what: str, task: int) -> Event:
 
 
 def in_rounds() -> Policy:
-    return Synchronous(SynchronousSettings(steps=10, min_clients=2, quarantine_after=2))
+    return Synchronous(FixedStepsSettings(steps=10, min_clients=2, quarantine_after=2))
 
 
 def in_groups() -> Policy:

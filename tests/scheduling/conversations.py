@@ -2,6 +2,7 @@
 
 from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.commands import (
+    DIRECT,
     Command,
     Commit,
     Fold,
@@ -20,11 +21,12 @@ from fedcompass.scheduling.events import (
     UpdateArrived,
     UpdateRefused,
 )
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.immediate import Immediate
 from fedcompass.scheduling.pace import PaceSettings
+from fedcompass.scheduling.policy import FixedStepsSettings
 from fedcompass.scheduling.roster import Weights
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
+from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
 
 
@@ -53,12 +55,12 @@ def compass(
 
 def synchronous(min_clients: int = 1) -> Scheduler:
     """FedAvg's, rounds of 10 steps."""
-    return Scheduler(Synchronous(SynchronousSettings(steps=10, min_clients=min_clients)))
+    return Scheduler(Synchronous(FixedStepsSettings(steps=10, min_clients=min_clients)))
 
 
 def immediate(weights: Weights = "samples") -> Scheduler:
     """FedAsync's, tasks of 10 steps."""
-    return Scheduler(Immediate(ImmediateSettings(steps=10, weights=weights)))
+    return Scheduler(Immediate(FixedStepsSettings(steps=10, weights=weights)))
 
 
 def buffered_by(size: int) -> Scheduler:
@@ -124,7 +126,6 @@ def fold(
     buffer: int,
     share: float,
     staleness: int = 0,
-    direct: bool = False,
 ) -> Fold:
     return Fold(
         at=at,
@@ -134,20 +135,16 @@ def fold(
         staleness=staleness,
         share=share,
         steps=steps,
-        direct=direct,
     )
 
 
 def first(at: float, client: str, task: int, share: float, staleness: int = 0) -> Fold:
     """A client's first answer of 20 steps to Compass."""
-    return fold(at, client, task, 20, -1, share, staleness, direct=True)
+    return fold(at, client, task, 20, DIRECT, share, staleness)
 
 
 def commit(at: float, version: int, buffers: tuple[int, ...], *folds: Fold) -> Commit:
-    direct = bool(folds) and all(fold.direct for fold in folds)
-    return Commit(
-        at=at, version=version, buffers=buffers, contributions=tuple(folds), direct=direct
-    )
+    return Commit(at=at, version=version, buffers=buffers, contributions=tuple(folds))
 
 
 def deadline(at: float, group: int) -> SetDeadline:

@@ -1,6 +1,6 @@
-"""What must hold after every event, whatever happens; a shadow ledger watches a scheduler.
+"""What must hold after every event, whatever happens; a scheduler is watched from outside.
 
-`Watched.handle` hands an event on and checks the commands one by one against its own books:
+`Watched.handle` hands an event on and checks the commands one by one against its own record:
 every accepted update is merged exactly once or pending, versions rise by one, task ids are never
 reused, and nobody waits forever.
 """
@@ -159,7 +159,7 @@ class Watched:
         self.tasks[order.client] = order
 
     def check(self) -> None:
-        """The state agrees with the books, and nobody waits forever."""
+        """The state agrees with the record, and nobody waits forever."""
         scheduler = self.scheduler
         held = {m.client: m.task for m in scheduler.roster.members.values() if m.task}
         assert held == self.tasks
@@ -197,8 +197,8 @@ class Watched:
         accounted: list[str] = []
         for group in policy.open_groups:
             assert group.awaited, "an open group waits for somebody"
-            assert self.deadlines[group.id] == group.latest >= self.scheduler.now - 2 * INSTANT
-            assert group.expected <= group.latest
+            assert self.deadlines[group.id] == group.deadline >= self.scheduler.now - 2 * INSTANT
+            assert group.expected <= group.deadline
             assert all(self.tasks[client].group == group.id for client in group.awaited)
             accounted += group.arrived
         assert sorted(accounted) == sorted(waiting), "who waits, waits in a group with a deadline"

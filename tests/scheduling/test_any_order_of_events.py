@@ -31,13 +31,13 @@ from fedcompass.scheduling.events import (
     UpdateArrived,
     UpdateRefused,
 )
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.immediate import Immediate
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.pace import PaceSettings
-from fedcompass.scheduling.policy import Policy
+from fedcompass.scheduling.policy import FixedStepsSettings, Policy
 from fedcompass.scheduling.roster import Weights
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
+from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
 
 CLIENTS = st.sampled_from(["a", "b", "c", "d", "e"])
@@ -258,7 +258,7 @@ class MetronomeInAnyOrder(AnyOrder):
 class SynchronousInAnyOrder(AnyOrder):
     @initialize(min_clients=FEW, quarantine_after=FEW)
     def synchronous(self, min_clients: int, quarantine_after: int) -> None:
-        settings = SynchronousSettings(
+        settings = FixedStepsSettings(
             steps=10, min_clients=min_clients, quarantine_after=quarantine_after
         )
         self.begin(lambda: Synchronous(settings), 10, 10)
@@ -267,7 +267,7 @@ class SynchronousInAnyOrder(AnyOrder):
 class ImmediateInAnyOrder(AnyOrder):
     @initialize(min_clients=FEW, quarantine_after=FEW)
     def immediate(self, min_clients: int, quarantine_after: int) -> None:
-        settings = ImmediateSettings(
+        settings = FixedStepsSettings(
             steps=10, min_clients=min_clients, quarantine_after=quarantine_after, weights="equal"
         )
         self.begin(lambda: Immediate(settings), 10, 10)

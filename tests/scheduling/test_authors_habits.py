@@ -1,22 +1,12 @@
 """What the authors' code does beyond the paper, behind settings: JoinGroup's and CreateGroup's."""
 
-from dataclasses import dataclass
-from math import floor
-
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.scheduling.test_algorithm_two import CLIENTS, PlainAlgorithm
+from tests.scheduling.test_algorithm_two import client
 
 from fedcompass.scheduling.arrival_groups import OpenGroups
 from fedcompass.scheduling.compass import Compass, CompassSettings
-from fedcompass.scheduling.pace import Pace, PaceSettings
-from fedcompass.scheduling.roster import Member
+from fedcompass.scheduling.pace import PaceSettings
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.timetable import Dispatch, timetable
-
-
-def client(name: str, seconds_per_step: float) -> Member:
-    return Member(name, 1, pace=Pace(seconds_per_step=seconds_per_step, overhead=0.0))
 
 
 def test_a_client_may_join_a_group_that_asks_for_up_to_a_fifth_more_than_the_most() -> None:
@@ -34,16 +24,16 @@ def test_without_that_habit_the_most_is_the_most() -> None:
 
 
 def test_a_new_group_aims_at_the_return_from_the_latest_arrival() -> None:
-    for aims_at_latest, expected in ((False, 20.0), (True, 22.0)):
-        groups = OpenGroups(20, 100, 1.2, aim_at_latest=aims_at_latest)
+    for aims, expected in ((False, 20.0), (True, 22.0)):
+        groups = OpenGroups(20, 100, 1.2, aim_at_deadline=aims)
         groups.assign(client("first", 0.1), 0.0)  # expected at 10, waited for until 12
         group, _, opened = groups.assign(client("second", 1.0), 0.0)
         assert (opened, group.expected) == (True, expected)
 
 
 def test_between_the_expected_and_the_latest_arrival_a_group_still_counts_for_the_aim() -> None:
-    for aims_at_latest, steps in ((False, 100), (True, 22)):
-        groups = OpenGroups(20, 100, 1.2, aim_at_latest=aims_at_latest)
+    for aims, steps in ((False, 100), (True, 22)):
+        groups = OpenGroups(20, 100, 1.2, aim_at_deadline=aims)
         groups.assign(client("first", 0.1), 0.0)
         assert groups.assign(client("second", 0.5), 11.0)[1:] == (steps, True)
 
@@ -64,51 +54,6 @@ def test_a_scheduler_with_all_the_habits_goes_on_to_one_group() -> None:
     sent = [entry for entry in entries if isinstance(entry, Dispatch)]
     assert max(entry.steps for entry in sent) <= 120
     assert len({entry.group for entry in sent[-5:]}) == 1
-
-
-@dataclass
-class PlainHabits(PlainAlgorithm):
-    """The same loops with the authors' bound and aim."""
-
-    def join(self, pace: float, now: float) -> tuple[int, int] | None:
-        assigned, best = -1, -1
-        for id_, group in self.groups.items():
-            q = floor((group.expected - now) / pace + 1e-6)
-            if q >= self.min_steps and q >= best and q <= floor(1.2 * self.max_steps + 1e-6):
-                assigned, best = id_, q
-        return (assigned, best) if assigned != -1 else None
-
-    def create(self, pace: float, now: float) -> tuple[int, int]:
-        for group in self.groups.values():  # what the paper's CreateGroup reads, set to T_max
-            group.expected, group.latest = group.latest, group.expected
-        result = super().create(pace, now)
-        for id_, group in self.groups.items():
-            if id_ != result[0]:
-                group.expected, group.latest = group.latest, group.expected
-        return result
-
-
-@given(
-    steps=st.tuples(st.integers(1, 20), st.sampled_from([0, 1, 5, 80])),
-    clients=st.lists(CLIENTS, min_size=1, max_size=25),
-)
-def test_clients_are_assigned_as_by_plain_loops_with_both_habits(
-    steps: tuple[int, int], clients: list[tuple[float, float, bool]]
-) -> None:
-    least, most = steps[0], steps[0] + steps[1]
-    plain = PlainHabits(least, most, 1.2)
-    ours = OpenGroups(least, most, 1.2, join_up_to=1.2, aim_at_latest=True)
-    now = 0.0
-    for number, (pace, delay, merges) in enumerate(clients):
-        now += delay
-        if merges and plain.groups:
-            soonest = min(plain.groups, key=lambda id_: plain.groups[id_].expected)
-            del plain.groups[soonest]
-            closed = ours.get(soonest)
-            assert closed is not None
-            ours.close(closed)
-        group, given_steps, _ = ours.assign(client(str(number), pace), now)
-        assert (group.id, given_steps) == plain.assign(pace, now)
 
 
 def test_the_warm_up_can_have_the_most_steps_instead_of_the_fewest() -> None:

@@ -27,7 +27,7 @@ from tests.scheduling.conversations import (
 )
 
 from fedcompass.errors import EventRefused
-from fedcompass.scheduling.commands import GENERAL
+from fedcompass.scheduling.commands import DIRECT, GENERAL
 from fedcompass.scheduling.events import Event
 from fedcompass.scheduling.pace import Pace, PaceSettings
 from fedcompass.scheduling.scheduler import Scheduler
@@ -358,7 +358,7 @@ def test_a_first_answer_is_applied_at_once_and_opens_a_group() -> None:
     answer = first(2.0, "a", 1, 0.25)
     assert tell(scheduler, arrived(2.0, "a", 1, 20)) == [
         answer,
-        commit(2.0, 1, (-1,), answer),
+        commit(2.0, 1, (DIRECT,), answer),
         deadline(14.0, 1),
         start(2.0, "a", 3, 100, 1, group=1),
     ]

@@ -8,11 +8,10 @@ import pytest
 from fedcompass.errors import SettingsError
 from fedcompass.scheduling.buffered import BufferedSettings
 from fedcompass.scheduling.compass import CompassSettings
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.immediate import Immediate
 from fedcompass.scheduling.pace import PaceSettings
-from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.policy import FixedStepsSettings, SchedulerSettings
 from fedcompass.scheduling.registry import new_scheduler, policy_kind, register_policy
-from fedcompass.scheduling.synchronous import SynchronousSettings
 from fedcompass.scheduling.tiered import TieredSettings
 
 WHOLE = "allowed: a whole number at least 1"
@@ -72,8 +71,8 @@ def test_the_defaults() -> None:
             {"newest_weight": 1.5},
             "newest_weight is 1.5; allowed: a number above 0 and at most 1",
         ),
-        (SynchronousSettings, {"steps": 0}, f"steps is 0; {WHOLE}"),
-        (ImmediateSettings, {"steps": "many"}, f"steps is 'many'; {WHOLE}"),
+        (FixedStepsSettings, {"steps": 0}, f"steps is 0; {WHOLE}"),
+        (FixedStepsSettings, {"steps": "many"}, f"steps is 'many'; {WHOLE}"),
         (BufferedSettings, {"buffer_size": 0}, f"buffer_size is 0; {WHOLE}"),
         (TieredSettings, {"tier_ratio": 0.5}, "tier_ratio is 0.5; allowed: a number at least 1"),
     ],
@@ -122,8 +121,8 @@ def test_several_mistakes_are_told_at_once() -> None:
     ("name", "settings"),
     [
         ("compass", CompassSettings()),
-        ("synchronous", SynchronousSettings()),
-        ("immediate", ImmediateSettings()),
+        ("synchronous", FixedStepsSettings()),
+        ("immediate", FixedStepsSettings()),
         ("buffered", BufferedSettings()),
         ("tiered", TieredSettings()),
     ],
@@ -139,6 +138,6 @@ def test_an_unknown_scheduler_is_refused_with_the_known_ones() -> None:
 
 
 def test_a_name_that_is_taken_cannot_mean_something_else() -> None:
-    register_policy("immediate", ImmediateSettings, Immediate)  # the same again is no harm
+    register_policy("immediate", FixedStepsSettings, Immediate)  # the same again is no harm
     with pytest.raises(SettingsError, match="a scheduler named 'compass' exists already; choose"):
-        register_policy("compass", ImmediateSettings, Immediate)
+        register_policy("compass", FixedStepsSettings, Immediate)

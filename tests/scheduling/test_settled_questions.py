@@ -26,7 +26,7 @@ from tests.scheduling.conversations import (
 )
 
 from fedcompass.errors import EventRefused
-from fedcompass.scheduling.commands import GENERAL, Commit, Fold, StartTraining
+from fedcompass.scheduling.commands import DIRECT, GENERAL, Commit, Fold, StartTraining
 from fedcompass.scheduling.compass import Compass
 from fedcompass.scheduling.events import Event
 from fedcompass.scheduling.pace import Pace, PaceSettings
@@ -138,8 +138,8 @@ def test_pace_and_normalization_use_the_steps_that_were_done() -> None:
     scheduler = compass()
     answer = arrived(2.0, "a", 1, 10)  # of 20
     assert tell(scheduler, joined("a"), answer) == [
-        fold(2.0, "a", 1, 10, -1, 1.0, direct=True),
-        commit(2.0, 1, (-1,), fold(2.0, "a", 1, 10, -1, 1.0, direct=True)),
+        fold(2.0, "a", 1, 10, DIRECT, 1.0),
+        commit(2.0, 1, (DIRECT,), fold(2.0, "a", 1, 10, DIRECT, 1.0)),
         deadline(26.0, 1),
         start(2.0, "a", 2, 100, 1, group=1),  # 0.2 s a step, not 0.1
     ]
@@ -554,7 +554,7 @@ def test_a_client_that_comes_back_warms_up_again() -> None:
     assert scheduler.pace("a") is None
     assert tell(scheduler, arrived(9.0, "a", 7, 20))[:2] == [
         first(9.0, "a", 7, THIRD),
-        commit(9.0, 4, (-1,), first(9.0, "a", 7, THIRD)),
+        commit(9.0, 4, (DIRECT,), first(9.0, "a", 7, THIRD)),
     ]
 
 

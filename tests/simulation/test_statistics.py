@@ -140,7 +140,6 @@ def test_statistics_kept_as_json_go_on_as_if_never_stopped() -> None:
             staleness=3,
             share=0.5,
             steps=10,
-            direct=False,
         ),
         start(2, at=1.5),
     )

@@ -3,9 +3,10 @@
 import pytest
 
 from fedcompass.scheduling.compass import Compass, CompassSettings
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.policy import FixedStepsSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
+from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.simulation.timetable import Dispatch, Merge, row, timetable
 
 
@@ -22,7 +23,7 @@ def merge(
 
 
 def test_a_synchronous_schedule_up_to_and_including_its_end() -> None:
-    settings = SynchronousSettings(steps=10, min_clients=2)
+    settings = FixedStepsSettings(steps=10, min_clients=2)
     entries = timetable(
         Scheduler(Synchronous(settings)),
         {"0": 5, "1": 5},
@@ -40,7 +41,7 @@ def test_a_synchronous_schedule_up_to_and_including_its_end() -> None:
 
 def test_the_pace_may_change_from_one_local_round_to_the_next() -> None:
     entries = timetable(
-        Scheduler(Immediate(ImmediateSettings(steps=10))),
+        Scheduler(Immediate(FixedStepsSettings(steps=10))),
         {"0": 1},
         lambda _, local_round: [0.1, 0.2, 0.4][local_round],
         until=6.0,
@@ -65,7 +66,7 @@ def test_deadlines_are_delivered() -> None:
 def test_what_happens_at_the_very_end_is_told_although_sums_of_times_are_rounded() -> None:
     third = 1.1  # 1.1 + 1.1 + 1.1 is a little more than 3.3
     entries = timetable(
-        Scheduler(Immediate(ImmediateSettings(steps=1))), {"0": 1}, lambda *_: third, until=3.3
+        Scheduler(Immediate(FixedStepsSettings(steps=1))), {"0": 1}, lambda *_: third, until=3.3
     )
     merges = [entry.version for entry in entries if isinstance(entry, Merge)]
     assert third + third + third > 3.3

@@ -1,4 +1,4 @@
-"""The door between a scheduler's commands and the global model."""
+"""What an aggregation rule has to do: fold updates, commit buffers, save and restore its state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ["Aggregator", "AggregatorState", "check_sections"]
 
 @dataclass(slots=True)
 class AggregatorState:
-    """All an aggregator needs to go on exactly where it was.
+    """All an aggregator needs to continue exactly where it was.
 
     tensors: model, buffers and optimizer state by name; live, so save or copy them before the next
         fold or commit.
@@ -42,16 +42,14 @@ class Aggregator(Protocol):
         ...
 
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
-        """Add a checked update to a buffer and give back the weight it got."""
+        """Add a checked update to a buffer and return the weight it got."""
         ...
 
-    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
-        """Merge these buffers into the model and empty them.
+    def commit(self, buffers: Sequence[BufferId]) -> None:
+        """Merge these buffers into the model and empty them; some may be empty, not all.
 
-        Args:
-            buffers: which; some may be empty, not all.
-            direct: merge the direct contributions in them (and only those), past normalization,
-                scaling and server optimizer.
+        The buffer DIRECT comes alone: its sum is applied as it is, without normalization, scaling
+        or server optimizer.
         """
         ...
 
@@ -60,7 +58,7 @@ class Aggregator(Protocol):
         ...
 
     def restore(self, state: AggregatorState) -> None:
-        """Go on from a checkpoint, bit-equal to never having stopped.
+        """Continue from a checkpoint, bit-equal to never having stopped.
 
         Raises:
             CheckpointError: it does not fit; nothing was changed.

@@ -12,10 +12,10 @@ from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.errors import CheckpointError, LayoutMismatch
 from fedcompass.vocabulary import BufferId, Steps, fact
 
-__all__ = ["Buffer", "Buffers", "Contribution", "Ledger", "LedgerFacts"]
+__all__ = ["Buffer", "Buffers", "Contribution", "Totals", "TotalsFacts"]
 
-LedgerFacts: TypeAlias = dict[str, dict[str, float]]
-"""Ledgers as JSON: the buffer's name, then the ledger's fields."""
+TotalsFacts: TypeAlias = dict[str, dict[str, float]]
+"""Totals as JSON: the buffer's name, then the fields."""
 
 
 @fact
@@ -25,13 +25,11 @@ class Contribution:
     staleness: global versions since the client got its model; 0 or more.
     share: the client's share of the samples, p_i; above 0.
     steps: local steps done, Q_i; 1 or more.
-    direct: applied as it is, past normalization and server optimizer (FedCompass's first answers).
     """
 
     staleness: int
     share: float
     steps: Steps
-    direct: bool = False
 
     def __post_init__(self) -> None:
         if self.staleness < 0 or not self.share > 0 or self.steps < 1:
@@ -39,7 +37,7 @@ class Contribution:
 
 
 @dataclass(slots=True)
-class Ledger:
+class Totals:
     """What a buffer's scaling depends on: sums over its contributions."""
 
     count: int = 0
@@ -47,14 +45,14 @@ class Ledger:
     share_sum: float = 0.0
     share_steps_sum: float = 0.0
 
-    def enter(self, contribution: Contribution, weight: float) -> None:
+    def add(self, contribution: Contribution, weight: float) -> None:
         """Count one contribution."""
         self.count += 1
         self.weight_sum += weight
         self.share_sum += contribution.share
         self.share_steps_sum += contribution.share * contribution.steps
 
-    def absorb(self, other: "Ledger") -> None:
+    def absorb(self, other: "Totals") -> None:
         """Count another buffer's contributions."""
         self.count += other.count
         self.weight_sum += other.weight_sum
@@ -67,7 +65,7 @@ class Buffer:
     """Weighted sums of updates; of integer model buffers, the maximum."""
 
     sums: FlatState
-    ledger: Ledger
+    totals: Totals
 
     @classmethod
     def of(cls, update: FlatState, step_weight: float, weight: float, sums: FlatState) -> "Buffer":
@@ -75,7 +73,7 @@ class Buffer:
         torch.mul(update.trainable, step_weight, out=sums.trainable)
         torch.mul(update.averaged, weight, out=sums.averaged)
         sums.counted.copy_(update.counted)
-        return cls(sums, Ledger())
+        return cls(sums, Totals())
 
     def add(self, update: FlatState, step_weight: float, weight: float) -> None:
         """Add one update to the sums; one fused pass for each vector."""
@@ -86,15 +84,11 @@ class Buffer:
     def absorb(self, other: "Buffer") -> None:
         """Take in another buffer's sums and contributions."""
         self.add(other.sums, 1.0, 1.0)
-        self.ledger.absorb(other.ledger)
+        self.totals.absorb(other.totals)
 
 
 class Buffers:
-    """The open buffers of one model, made at the first fold and gone when taken.
-
-    Direct contributions are kept apart from the others of the same id: a first answer is merged at
-    once while the late updates of the general buffer go on waiting.
-    """
+    """The open buffers of one model: a fold makes a buffer, taking it removes it."""
 
     def __init__(self, model: FlatState) -> None:
         self._model = model
@@ -117,22 +111,22 @@ class Buffers:
                 would be broadcast or cast silently); nothing was changed.
         """
         _check_fits(update, self._model)
-        name = _name(buffer, direct=contribution.direct)
+        name = _name(buffer)
         present = self._open.get(name)
         if present is None:
             sums, self._spare = self._spare or _like(update), None
             present = self._open[name] = Buffer.of(update, step_weight, weight, sums)
         else:
             present.add(update, step_weight, weight)
-        present.ledger.enter(contribution, weight)
+        present.totals.add(contribution, weight)
 
-    def take(self, buffers: Sequence[BufferId], *, direct: bool = False) -> Buffer:
-        """Remove these buffers and give back their sum, in the memory of the first.
+    def take(self, buffers: Sequence[BufferId]) -> Buffer:
+        """Remove these buffers and return their sum, in the memory of the first.
 
         Raises:
             ValueError: none of them holds anything; nothing was changed.
         """
-        names = [_name(buffer, direct=direct) for buffer in buffers]
+        names = [_name(buffer) for buffer in buffers]
         taken = [self._open.pop(name) for name in names if name in self._open]
         if not taken:
             raise ValueError(f"nothing to merge in {names}; fold an update before the commit")
@@ -155,23 +149,23 @@ class Buffers:
             named |= named_state(name, buffer.sums)
         return named
 
-    def facts(self) -> LedgerFacts:
-        """The ledgers by buffer name, for a checkpoint."""
-        return {name: asdict(buffer.ledger) for name, buffer in self._open.items()}
+    def facts(self) -> TotalsFacts:
+        """The totals by buffer name, for a checkpoint."""
+        return {name: asdict(buffer.totals) for name, buffer in self._open.items()}
 
     @classmethod
     def restored(
-        cls, model: FlatState, tensors: Mapping[str, Tensor], facts: LedgerFacts
+        cls, model: FlatState, tensors: Mapping[str, Tensor], facts: TotalsFacts
     ) -> "Buffers":
         """The buffers of a checkpoint, as copies.
 
         Raises:
-            CheckpointError: a sum is missing or does not fit, or a ledger is damaged.
+            CheckpointError: a sum is missing or does not fit, or totals are damaged.
         """
         buffers = cls(model)
-        for name, ledger in facts.items():
+        for name, totals in facts.items():
             sums = restored_state(tensors, name, model)
-            buffers._open[name] = Buffer(sums, _ledger(name, ledger))
+            buffers._open[name] = Buffer(sums, _totals(name, totals))
         return buffers
 
 
@@ -179,8 +173,8 @@ def _like(state: FlatState) -> FlatState:
     return FlatState(*(torch.empty_like(vector) for vector in state.tensors().values()))
 
 
-def _name(buffer: BufferId, *, direct: bool) -> str:
-    return f"direct.{buffer}" if direct else f"buffer.{buffer}"
+def _name(buffer: BufferId) -> str:
+    return f"buffer.{buffer}"
 
 
 def _check_fits(update: FlatState, model: FlatState) -> None:
@@ -194,9 +188,9 @@ def _check_fits(update: FlatState, model: FlatState) -> None:
             )
 
 
-def _ledger(name: str, facts: Mapping[str, float]) -> Ledger:
+def _totals(name: str, facts: Mapping[str, float]) -> Totals:
     try:
-        return Ledger(
+        return Totals(
             count=int(facts["count"]),
             weight_sum=float(facts["weight_sum"]),
             share_sum=float(facts["share_sum"]),
@@ -204,5 +198,5 @@ def _ledger(name: str, facts: Mapping[str, float]) -> Ledger:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"the checkpoint's ledger of {name!r} is {facts!r}: {error!r}; use another checkpoint"
+            f"the checkpoint's totals of {name!r} is {facts!r}: {error!r}; use another checkpoint"
         ) from None

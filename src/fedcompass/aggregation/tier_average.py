@@ -1,4 +1,4 @@
-"""FedAT: a model for each tier, and a global model that leans towards the rarely heard tiers."""
+"""FedAT: a model for each tier, and a global model that weighs rarely updated tiers more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +19,9 @@ from fedcompass.aggregation.saved_tensors import (
 )
 from fedcompass.errors import CheckpointError
 from fedcompass.settings.aggregation import Payload, ServerSettings
-from fedcompass.vocabulary import BufferId
+from fedcompass.vocabulary import DIRECT, GENERAL, BufferId
 
 __all__ = ["TierAverage"]
-
-_FIRST_ROUND: BufferId = 0
-"""The round all clients share before there are tiers; tiers are numbered from 1, the fastest."""
 
 
 @dataclass(slots=True)
@@ -39,16 +36,17 @@ class _Tier:
 class TierAverage:
     """The global model is the cross-tier weighted mean of the tiers' models.
 
-    A buffer's id is its tier's number. Tier m weighs T_{M+1-m} / T; tiers that have not finished
-    yet are left out before the mirroring, so that the weights always sum to 1.
+    A buffer's id is its tier's number, 1 being the fastest; the round that all clients share
+    before there are tiers has the general buffer. Tier m weighs T_{M+1-m} / T; tiers that have not
+    finished yet are left out before the mirroring, so that the weights always sum to 1.
     """
 
     def __init__(self, model: FlatState, server: ServerSettings | None = None) -> None:
         server = server or ServerSettings()
         self._model = model
         self._optimizer = server_optimizers.build(server)
-        # The plain optimizer lands exactly on the target: written there without rounding.
-        self._lands_on_target = server.optimizer == "plain" and server.learning_rate == 1.0
+        # The plain optimizer moves exactly to the target: written there without rounding.
+        self._moves_to_target = server.optimizer == "plain" and server.learning_rate == 1.0
         self._buffers = Buffers(model)
         self._tiers: dict[int, _Tier] = {}
 
@@ -68,17 +66,17 @@ class TierAverage:
         self._buffers.fold(buffer, update, contribution, weight=share, step_weight=share)
         return share
 
-    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
-        """Finish one tier's round, or the common first round (buffer 0).
+    def commit(self, buffers: Sequence[BufferId]) -> None:
+        """Finish one tier's round, or the common first round (the general buffer).
 
         Raises:
-            ValueError: not exactly one buffer, a direct commit, or an empty buffer.
+            ValueError: not exactly one buffer, the direct one, or an empty one.
         """
-        if direct or len(buffers) != 1:
-            raise ValueError(f"FedAT commits one tier at a time, not {buffers}, direct={direct}")
+        if len(buffers) != 1 or DIRECT in buffers:
+            raise ValueError(f"FedAT commits one tier at a time, not the buffers {buffers}")
         mean = _mean(self._buffers.take(buffers))
         torch.maximum(self._model.counted, mean.counted, out=self._model.counted)
-        if buffers[0] == _FIRST_ROUND:
+        if buffers[0] == GENERAL:
             self._model.trainable.copy_(mean.trainable)
             self._model.averaged.copy_(mean.averaged)
             return
@@ -96,7 +94,7 @@ class TierAverage:
         weights = [tier.rounds / total for tier in reversed(tiers)]  # T_{M+1-m} / T
         _blend([tier.averaged for tier in tiers], weights, out=self._model.averaged)
         trainables = [tier.trainable for tier in tiers]
-        if self._lands_on_target:
+        if self._moves_to_target:
             _blend(trainables, weights, out=self._model.trainable)
             return
         step = torch.empty_like(self._model.trainable)
@@ -115,7 +113,7 @@ class TierAverage:
         return AggregatorState(tensors, {"buffers": self._buffers.facts(), "tiers": rounds})
 
     def restore(self, state: AggregatorState) -> None:
-        """Go on from a checkpoint, bit-equal to never having stopped.
+        """Continue from a checkpoint, bit-equal to never having stopped.
 
         Raises:
             CheckpointError: it does not fit; nothing was changed.
@@ -143,8 +141,8 @@ def _restored_tier(state: AggregatorState, number: str, like: FlatState) -> _Tie
 
 def _mean(buffer: Buffer) -> FlatState:
     """A buffer's mean by shares, in the buffer's own memory."""
-    buffer.sums.trainable.div_(buffer.ledger.share_sum)
-    buffer.sums.averaged.div_(buffer.ledger.share_sum)
+    buffer.sums.trainable.div_(buffer.totals.share_sum)
+    buffer.sums.averaged.div_(buffer.totals.share_sum)
     return buffer.sums
 
 

@@ -7,7 +7,7 @@ import torch
 
 from fedcompass.aggregation import server_optimizers
 from fedcompass.aggregation.aggregator import AggregatorState, check_sections
-from fedcompass.aggregation.buffers import Buffer, Buffers, Contribution, Ledger
+from fedcompass.aggregation.buffers import Buffer, Buffers, Contribution, Totals
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.aggregation.saved_tensors import (
     named_state,
@@ -17,7 +17,7 @@ from fedcompass.aggregation.saved_tensors import (
 )
 from fedcompass.aggregation.staleness import staleness_factor
 from fedcompass.settings.aggregation import AggregationSettings, Payload
-from fedcompass.vocabulary import BufferId
+from fedcompass.vocabulary import DIRECT, BufferId
 
 __all__ = ["WeightedSum"]
 
@@ -42,9 +42,9 @@ class WeightedSum:
         return self._model
 
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
-        """Add an update to a buffer and give back its weight (before division by its steps)."""
+        """Add an update to a buffer and return its weight (before division by its steps)."""
         weight = self._weight(contribution)
-        normalized = self._settings.normalized and not contribution.direct
+        normalized = self._settings.normalized and buffer != DIRECT
         step_weight = weight / contribution.steps if normalized else weight
         self._buffers.fold(buffer, update, contribution, weight=weight, step_weight=step_weight)
         return weight
@@ -61,37 +61,41 @@ class WeightedSum:
             case _:
                 assert_never(self._settings.weighting)
 
-    def commit(self, buffers: Sequence[BufferId], *, direct: bool = False) -> None:
+    def commit(self, buffers: Sequence[BufferId]) -> None:
         """Merge these buffers into the model and empty them.
 
         Raises:
-            ValueError: none of them holds anything; nothing was changed.
+            ValueError: none of them holds anything, or the direct one is not alone; nothing was
+                changed.
         """
-        merged = self._buffers.take(buffers, direct=direct)
-        divisor = 1.0 if direct else self._divisor(merged.ledger)
+        direct = DIRECT in buffers
+        if direct and len(buffers) > 1:
+            raise ValueError(f"buffers are {buffers}; allowed: {DIRECT} alone, or others")
+        merged = self._buffers.take(buffers)
+        divisor = 1.0 if direct else self._divisor(merged.totals)
         self._merge_model_buffers(merged, divisor)
-        self._form_step(merged, self._effective_steps(merged.ledger, direct) / divisor)
+        self._form_step(merged, self._effective_steps(merged.totals, direct) / divisor)
         if direct:
             self._model.trainable.sub_(merged.sums.trainable)
         else:
             self._optimizer.apply(self._model.trainable, merged.sums.trainable)
         self._buffers.recycle(merged)
 
-    def _divisor(self, ledger: Ledger) -> float:
+    def _divisor(self, totals: Totals) -> float:
         match self._settings.scale:
             case "none":
                 return 1.0
             case "mean-share":
-                return ledger.share_sum
+                return totals.share_sum
             case "mean-count":
-                return float(ledger.count)
+                return float(totals.count)
             case _:
                 assert_never(self._settings.scale)
 
-    def _effective_steps(self, ledger: Ledger, direct: bool) -> float:
+    def _effective_steps(self, totals: Totals, direct: bool) -> float:
         """The factor τ_eff = Σ p_i Q_i / Σ p_i of normalized averaging; otherwise 1."""
         if self._settings.normalized and not direct:
-            return ledger.share_steps_sum / ledger.share_sum
+            return totals.share_steps_sum / totals.share_sum
         return 1.0
 
     def _form_step(self, merged: Buffer, factor: float) -> None:
@@ -101,7 +105,7 @@ class WeightedSum:
         """
         step = merged.sums.trainable
         if self._settings.payload == "model":
-            step.mul_(-factor).add_(self._model.trainable, alpha=factor * merged.ledger.weight_sum)
+            step.mul_(-factor).add_(self._model.trainable, alpha=factor * merged.totals.weight_sum)
         elif factor != 1.0:
             step.mul_(factor)
 
@@ -111,7 +115,7 @@ class WeightedSum:
         b = (1-s) b + s Σ weight b_i / Σ weight with s = min(1, Σ weight / divisor): a mean of
         non-negative values, so a variance stays one whatever the server optimizer does.
         """
-        weight_sum = merged.ledger.weight_sum
+        weight_sum = merged.totals.weight_sum
         divisor = max(divisor, weight_sum)  # so that s = weight_sum / divisor is at most 1
         averaged, counted = self._model.averaged, self._model.counted
         averaged.mul_(1.0 - weight_sum / divisor).add_(merged.sums.averaged, alpha=1.0 / divisor)
@@ -124,7 +128,7 @@ class WeightedSum:
         return AggregatorState(tensors, {"buffers": self._buffers.facts()})
 
     def restore(self, state: AggregatorState) -> None:
-        """Go on from a checkpoint, bit-equal to never having stopped.
+        """Continue from a checkpoint, bit-equal to never having stopped.
 
         Raises:
             CheckpointError: it does not fit; nothing was changed.

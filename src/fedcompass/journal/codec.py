@@ -5,7 +5,7 @@ from typing import Any
 
 from fedcompass.errors import JournalError
 from fedcompass.scheduling import events
-from fedcompass.scheduling.commands import Command, Commit
+from fedcompass.scheduling.commands import DIRECT, Command, Commit, Fold
 from fedcompass.scheduling.events import Event
 
 __all__ = ["command_to_json", "event_from_json", "event_to_json"]
@@ -30,11 +30,17 @@ def event_to_json(event: Event) -> dict[str, Any]:
 
 
 def command_to_json(command: Command) -> dict[str, Any]:
-    """A command with its kind under "command"; contributions as [client, task, staleness]."""
+    """A command with its kind under "command"; contributions as [client, task, staleness].
+
+    "direct" repeats for a journal's readers that the buffer is DIRECT.
+    """
     record = {"command": type(command).__name__, **_values(command)}
+    if isinstance(command, Fold):
+        record["direct"] = command.buffer == DIRECT
     if isinstance(command, Commit):
         record["buffers"] = list(command.buffers)
         record["contributions"] = [[f.client, f.task, f.staleness] for f in command.contributions]
+        record["direct"] = DIRECT in command.buffers
     return record
 
 

@@ -1,13 +1,13 @@
 """Arrival groups: clients that are expected to answer at the same moment, and how to find one.
 
-Algorithm 2 of the paper (JoinGroup and CreateGroup), with floor() and comparisons of instants
-made tolerant (see `pace.INSTANT`).
+Algorithm 2 of the paper (AssignGroup, JoinGroup, CreateGroup), with floor() and comparisons of
+instants made tolerant (see `pace.INSTANT`). Few groups are open at a time, about ten with
+thousands of clients, so the loops over all of them cost little.
 """
 
-from bisect import bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from itertools import chain
 from math import floor, inf
 from typing import Any
 
@@ -20,47 +20,37 @@ __all__ = ["ArrivalGroup", "OpenGroups"]
 
 @dataclass(slots=True)
 class ArrivalGroup:
-    """Clients that should arrive together at `expected` and are waited for until `latest`."""
+    """Clients that should arrive together at `expected` and are waited for until `deadline`."""
 
     id: GroupId
     expected: Seconds  # T_a
-    latest: Seconds  # T_max
+    deadline: Seconds  # T_max
     awaited: dict[ClientId, Member] = field(default_factory=dict)  # CL, not arrived yet
     arrived: dict[ClientId, Member] = field(default_factory=dict)  # ACL, waiting for the merge
-    quickest_round: Seconds | None = None  # cache: least time a member needs for Q_max steps
 
-    def soonest_return(self, max_steps: Steps, ends: Seconds) -> Seconds:
-        """When the fastest member, going on when the group ends with Q_max steps, is back."""
-        quickest = self.quickest_round
-        if quickest is None:
-            quickest = inf
-            for members in (self.awaited, self.arrived):
-                for member in members.values():
-                    if (seconds := _pace(member).seconds_for(max_steps)) < quickest:
-                        quickest = seconds
-            self.quickest_round = quickest
-        return ends + quickest
+    def quickest_round(self, max_steps: Steps) -> Seconds:
+        """How long the fastest member needs for Q_max steps."""
+        members = chain(self.awaited.values(), self.arrived.values())
+        return min(_pace(member).seconds_for(max_steps) for member in members)
 
 
 class OpenGroups:
-    """The groups that have not merged: 𝒢. Searching is logarithmic in their number."""
+    """The groups that have not merged: 𝒢."""
 
     def __init__(
         self,
         min_steps: Steps,
         max_steps: Steps,
-        latest_factor: float,
+        latest: float,
         *,
         join_up_to: float = 1.0,
-        aim_at_latest: bool = False,
+        aim_at_deadline: bool = False,
     ) -> None:
         self._min_steps, self._max_steps = min_steps, max_steps  # Q_min, Q_max
         self._max_joined: Steps = floor(join_up_to * max_steps + INSTANT)
-        self._latest_factor = latest_factor  # λ
-        self._aim_at_latest = aim_at_latest
+        self._latest = latest  # λ
+        self._aim_at_deadline = aim_at_deadline
         self._groups: dict[GroupId, ArrivalGroup] = {}  # in order of opening
-        self._by_expected: list[tuple[Seconds, GroupId]] = []  # sorted; the same groups
-        self._by_latest: list[tuple[Seconds, GroupId]] = []  # heap; may still hold closed groups
         self._last_id: GroupId = 0
 
     def get(self, group: GroupId | None) -> ArrivalGroup | None:
@@ -73,12 +63,11 @@ class OpenGroups:
     def close(self, group: ArrivalGroup) -> None:
         """Take a group out: nobody joins it any more, even if its expected time lies ahead."""
         del self._groups[group.id]
-        self._by_expected.remove((group.expected, group.id))
 
     @property
-    def next_due(self) -> Seconds:
-        """No open group's deadline is earlier than this."""
-        return self._by_latest[0][0] if self._by_latest else inf
+    def next_deadline(self) -> Seconds:
+        """The earliest deadline, infinite if no group is open."""
+        return min((group.deadline for group in self), default=inf)
 
     def first_due(self, before: Seconds, including: GroupId | None) -> ArrivalGroup | None:
         """The open group with the earliest deadline, if earlier than `before` or one group's.
@@ -86,79 +75,62 @@ class OpenGroups:
         With `including`, `before` is that group's deadline: those opened before it go first.
         """
         limit = (before, 0 if including is None else including + 1)
-        heap = self._by_latest
-        while heap and heap[0] < limit:
-            group = self._groups.get(heap[0][1])
-            if group is not None:
-                return group
-            heappop(heap)
-        return None
+        due = [group for group in self if _due(group) < limit]
+        return min(due, key=_due, default=None)
 
     def assign(self, member: Member, now: Seconds) -> tuple[ArrivalGroup, Steps, bool]:
-        """Put a member into a group: AssignGroup. Returns it, the steps, and whether it is new."""
+        """AssignGroup: put a member into a group. Returns it, the steps, and whether it is new."""
         pace = _pace(member)
-        found = self._join(pace, now)
-        group, steps = found or self._create(pace, now)
+        joined = self._join(pace, now)
+        group, steps = joined or self._create(pace, now)
         group.awaited[member.client] = member
-        if group.quickest_round is not None:
-            group.quickest_round = min(group.quickest_round, pace.seconds_for(self._max_steps))
-        return group, steps, found is None
+        return group, steps, joined is None
 
     def _join(self, pace: Pace, now: Seconds) -> tuple[ArrivalGroup, Steps] | None:
         """JoinGroup: the group that allows the most steps within the range, the later on a tie."""
-        by_expected, max_steps = self._by_expected, self._max_joined
-        best_steps, best_id = self._min_steps, 0
-        position = bisect_right(by_expected, (now + pace.seconds_for(max_steps + 1),))
-        while position:
-            position -= 1
-            expected, id_ = by_expected[position]
-            steps = pace.steps_within(expected - now)
-            if steps < best_steps:
-                break  # those before it leave even less time
-            if steps <= max_steps and (steps > best_steps or id_ > best_id):
-                best_steps, best_id = steps, id_
-        return (self._groups[best_id], best_steps) if best_id else None
+        assigned, most = None, self._min_steps  # G_assign, Q_assign
+        for group in self:
+            steps = pace.steps_within(group.expected - now)
+            if most <= steps <= self._max_joined:
+                assigned, most = group, steps
+        return (assigned, most) if assigned else None
 
     def _create(self, pace: Pace, now: Seconds) -> tuple[ArrivalGroup, Steps]:
         """CreateGroup: aim at a moment that members of an open group can reach next time."""
-        returns = [
-            group.soonest_return(self._max_steps, ends)  # T_exp
-            for group in self._groups.values()
-            if now < (ends := self._end(group)) - INSTANT
-        ]
-        steps = self._max_steps
-        if returns:
-            steps = min(max(pace.steps_within(max(returns) - now), self._min_steps), steps)
-        self._last_id += 1
+        aims: list[Steps] = []
+        for group in self:
+            ends = group.deadline if self._aim_at_deadline else group.expected
+            if now < ends - INSTANT:
+                returns = ends + group.quickest_round(self._max_steps)  # T_exp
+                aims.append(pace.steps_within(returns - now))
+        most = max(aims, default=self._max_steps)
+        steps = min(max(most, self._min_steps), self._max_steps)  # Q_assign
         seconds = pace.seconds_for(steps)
-        group = ArrivalGroup(self._last_id, now + seconds, now + seconds * self._latest_factor)
-        self._insert(group)
-        return group, steps
-
-    def _end(self, group: ArrivalGroup) -> Seconds:
-        return group.latest if self._aim_at_latest else group.expected
-
-    def _insert(self, group: ArrivalGroup) -> None:
-        self._groups[group.id] = group
-        insort(self._by_expected, (group.expected, group.id))
-        heappush(self._by_latest, (group.latest, group.id))
+        self._last_id += 1
+        opened = ArrivalGroup(self._last_id, now + seconds, now + seconds * self._latest)
+        self._groups[opened.id] = opened
+        return opened, steps
 
     def to_json(self) -> dict[str, Any]:
         """The open groups, in order of opening."""
         groups = [
-            [group.id, group.expected, group.latest, list(group.awaited), list(group.arrived)]
-            for group in self._groups.values()
+            [group.id, group.expected, group.deadline, list(group.awaited), list(group.arrived)]
+            for group in self
         ]
         return {"last_id": self._last_id, "groups": groups}
 
     def restore(self, state: dict[str, Any], members: dict[ClientId, Member]) -> None:
         """Take over what `to_json` wrote."""
         self._last_id = state["last_id"]
-        for id_, expected, latest, awaited, arrived in state["groups"]:
-            group = ArrivalGroup(id_, expected, latest)
+        for id_, expected, deadline, awaited, arrived in state["groups"]:
+            group = self._groups[id_] = ArrivalGroup(id_, expected, deadline)
             group.awaited = {client: members[client] for client in awaited}
             group.arrived = {client: members[client] for client in arrived}
-            self._insert(group)
+
+
+def _due(group: ArrivalGroup) -> tuple[Seconds, GroupId]:
+    """Sorts groups by deadline, those of one deadline by opening."""
+    return group.deadline, group.id
 
 
 def _pace(member: Member) -> Pace:

@@ -1,13 +1,14 @@
-"""FedBuff's schedule: the model changes once K answers have come; nobody waits."""
+"""FedBuff's schedule: every K answers are merged; nobody waits."""
 
 from pydantic import Field
 
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.policy import FixedStepsSettings
 
 __all__ = ["BufferedSettings", "buffered"]
 
 
-class BufferedSettings(ImmediateSettings):
+class BufferedSettings(FixedStepsSettings):
     """FedBuff's schedule."""
 
     buffer_size: int = Field(default=10, ge=1)

@@ -3,6 +3,8 @@
 from typing import TypeAlias
 
 from fedcompass.vocabulary import (
+    DIRECT,
+    GENERAL,
     BufferId,
     ClientId,
     GroupId,
@@ -14,6 +16,7 @@ from fedcompass.vocabulary import (
 )
 
 __all__ = [
+    "DIRECT",
     "GENERAL",
     "Command",
     "Commit",
@@ -22,9 +25,6 @@ __all__ = [
     "SetDeadline",
     "StartTraining",
 ]
-
-GENERAL: BufferId = 0
-"""The buffer of no group: late updates in Compass, every update where there are no groups."""
 
 
 @fact
@@ -45,7 +45,6 @@ class Fold:
 
     `share` is p_i, the client's share of the samples at this moment; in rounds it is taken of the
     samples at the round's start, the same for all, so a tier's joiner may have more than 1.
-    `direct` marks FedCompass's first answers, which bypass normalization and the server optimizer.
     """
 
     at: Seconds
@@ -55,7 +54,6 @@ class Fold:
     staleness: int
     share: float
     steps: Steps
-    direct: bool
 
 
 @fact
@@ -70,7 +68,6 @@ class Commit:
     version: ModelVersion
     buffers: tuple[BufferId, ...]
     contributions: tuple[Fold, ...]
-    direct: bool
 
 
 @fact

@@ -7,15 +7,12 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from fedcompass.scheduling.arrival_groups import ArrivalGroup, OpenGroups
-from fedcompass.scheduling.commands import GENERAL, Command, SetDeadline, StartTraining
+from fedcompass.scheduling.commands import DIRECT, GENERAL, Command, SetDeadline, StartTraining
 from fedcompass.scheduling.policy import SchedulerSettings
 from fedcompass.scheduling.roster import Member, Roster
-from fedcompass.vocabulary import BufferId, GroupId, Seconds, Steps
+from fedcompass.vocabulary import GroupId, Seconds, Steps
 
 __all__ = ["Compass", "CompassSettings"]
-
-_FIRST_ANSWER: BufferId = -1
-"""Holds a client's first answer between its fold and the commit right after it."""
 
 _seconds_per_step = attrgetter("pace.seconds_per_step")  # of a member that has answered
 
@@ -61,7 +58,7 @@ class Compass:
             settings.max_steps,
             settings.latest,
             join_up_to=settings.join_up_to,
-            aim_at_latest=settings.aim == "latest",
+            aim_at_deadline=settings.aim == "latest",
         )
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
@@ -76,8 +73,8 @@ class Compass:
         """A first answer is applied at once, a group's waits for the group, a late one for any."""
         if task.group is None:
             return [
-                roster.fold(member, task, steps, at, _FIRST_ANSWER, direct=True),
-                roster.commit((_FIRST_ANSWER,), at, direct=True),
+                roster.fold(member, task, steps, at, DIRECT),
+                roster.commit((DIRECT,), at),
                 *self._assign(roster, member, at),
             ]
         group = self._groups.get(task.group)
@@ -100,7 +97,6 @@ class Compass:
         if task is not None:
             return self._stop_waiting(roster, group, member, at)
         del group.arrived[member.client]
-        group.quickest_round = None
         return []
 
     def again(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
@@ -113,11 +109,10 @@ class Compass:
         self, roster: Roster, group: ArrivalGroup, member: Member, at: Seconds
     ) -> list[Command]:
         del group.awaited[member.client]
-        group.quickest_round = None
         return [] if group.awaited else self._aggregate(roster, group, at)
 
     def _aggregate(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
-        """GroupAggregate (Algorithm 3): merge, then send the arrived on, fastest first."""
+        """GroupAggregate (Algorithm 3): merge, then assign the arrived again, fastest first."""
         self._groups.close(group)
         commands: list[Command] = []
         buffers = [buffer for buffer in (group.id, GENERAL) if buffer in roster.unmerged]
@@ -131,25 +126,25 @@ class Compass:
         """AssignGroup (Algorithm 2), and the order to train."""
         group, steps, opened = self._groups.assign(member, at)
         start = roster.start(member, steps, at, group.id)
-        return [SetDeadline(at=group.latest, group=group.id), start] if opened else [start]
+        return [SetDeadline(at=group.deadline, group=group.id), start] if opened else [start]
 
     def deadline_of(self, group: GroupId) -> Seconds | None:
         """T_max of an open group."""
         found = self._groups.get(group)
-        return found.latest if found else None
+        return found.deadline if found else None
 
     @property
     def next_deadline(self) -> Seconds:
-        """The earliest T_max, perhaps of a group that has merged already."""
-        return self._groups.next_due
+        """The earliest T_max, infinite if no group is open."""
+        return self._groups.next_deadline
 
     def pass_deadlines(
         self, roster: Roster, before: Seconds, including: GroupId | None = None
     ) -> list[Command]:
-        """Merge the groups whose time is up, in order of (T_max, opening), each at its T_max."""
+        """Merge the groups that are due, in order of (T_max, opening), each at its T_max."""
         commands: list[Command] = []
         while (due := self._groups.first_due(before, including)) is not None:
-            commands += self._aggregate(roster, due, due.latest)
+            commands += self._aggregate(roster, due, due.deadline)
         return commands
 
     @property

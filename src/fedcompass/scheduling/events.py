@@ -42,7 +42,7 @@ class UpdateArrived:
 
 @fact
 class UpdateRefused:
-    """The guard turned an answer down; it cancels the client's task only if it answered it."""
+    """The guard refused an answer; the client's task is lost if it was the answer to it."""
 
     at: Seconds
     client: ClientId
@@ -69,7 +69,7 @@ class ClientLost:
 
 @fact
 class DeadlinePassed:
-    """The moment set by `SetDeadline` is here."""
+    """The time that `SetDeadline` gave has come."""
 
     at: Seconds
     group: GroupId

@@ -1,46 +1,20 @@
 """FedAsync's and FedBuff's schedule: merge every K answers (FedAsync: every one); nobody waits."""
 
 from collections.abc import Sequence
-from math import inf
 from typing import Any
 
-from pydantic import Field
-
 from fedcompass.scheduling.commands import GENERAL, Command, StartTraining
-from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.policy import FixedStepsSettings, NoDeadlines
 from fedcompass.scheduling.roster import Member, Roster
-from fedcompass.vocabulary import GroupId, Seconds, Steps
+from fedcompass.vocabulary import Seconds, Steps
 
-__all__ = ["Immediate", "ImmediateSettings", "NoDeadlines"]
-
-
-class ImmediateSettings(SchedulerSettings):
-    """FedAsync's schedule."""
-
-    steps: int = Field(default=200, ge=1)
-    """Q: local steps of every task."""
-
-
-class NoDeadlines:
-    """The part of `Policy` that a schedule without deadlines leaves empty."""
-
-    def deadline_of(self, group: GroupId) -> Seconds | None:
-        """No group has a deadline."""
-        return None
-
-    next_deadline: Seconds = inf
-
-    def pass_deadlines(
-        self, roster: Roster, before: Seconds, including: GroupId | None = None
-    ) -> list[Command]:
-        """Nothing is ever due."""
-        return []
+__all__ = ["Immediate"]
 
 
 class Immediate(NoDeadlines):
-    """A client goes on at once; every `merge_after` updates make a new version."""
+    """A client gets its next task at once; every `merge_after` updates make a new version."""
 
-    def __init__(self, settings: ImmediateSettings, merge_after: int = 1) -> None:
+    def __init__(self, settings: FixedStepsSettings, merge_after: int = 1) -> None:
         self.settings = settings
         self._merge_after = merge_after  # K
 
@@ -51,7 +25,7 @@ class Immediate(NoDeadlines):
     def accept(
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
     ) -> list[Command]:
-        """Put the update into the buffer, merge when it is full, and go on."""
+        """Put the update into the buffer, merge when it is full, and start the next task."""
         commands: list[Command] = [roster.fold(member, task, steps, at, GENERAL)]
         if len(roster.unmerged[GENERAL]) >= self._merge_after:
             commands.append(roster.commit((GENERAL,), at))

@@ -54,8 +54,8 @@ def observed(
 ) -> Pace:
     """The estimate after one more answer of `steps` steps that took `elapsed` seconds in all.
 
-    A compute time that cannot be (negative, not a number, longer than the task took) is a
-    client's mistake and not believed: `elapsed`, which the driver measured, counts instead.
+    An impossible compute time (negative, not a number, longer than the task took) is ignored:
+    `elapsed`, which the driver measured, counts instead.
     """
     if settings.overhead_aware and compute_seconds is not None and 0 <= compute_seconds <= elapsed:
         seconds_per_step = max(compute_seconds / steps, _FASTEST)

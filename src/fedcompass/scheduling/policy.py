@@ -1,11 +1,12 @@
-"""What a strategy's scheduler has to decide, and nothing else: four moments in a client's life.
+"""What a scheduler has to decide, and nothing else.
 
-Membership, task ids, refusals, quarantine, paces and the ledger are `Scheduler`'s and `Roster`'s
-work, written once. A new scheduler is one small class with this interface (see
-`immediate.py` for the smallest).
+`Scheduler` and `Roster` do the rest once for all: membership, task ids, refusals, quarantine, paces
+and unmerged updates. A new scheduler is one small class with this interface (the smallest is in
+`immediate.py`).
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Protocol
 
 from pydantic import Field
@@ -16,7 +17,7 @@ from fedcompass.scheduling.roster import Member, Roster, Weights
 from fedcompass.settings import Settings
 from fedcompass.vocabulary import GroupId, Seconds, Steps
 
-__all__ = ["Policy", "SchedulerSettings"]
+__all__ = ["FixedStepsSettings", "NoDeadlines", "Policy", "SchedulerSettings"]
 
 
 class SchedulerSettings(Settings):
@@ -32,6 +33,13 @@ class SchedulerSettings(Settings):
     """So many refused answers in a row quarantine a client."""
 
     pace: PaceSettings = PaceSettings()
+
+
+class FixedStepsSettings(SchedulerSettings):
+    """What a scheduler can be told that gives every task the same number of steps."""
+
+    steps: int = Field(default=200, ge=1)
+    """Q: local steps of every task."""
 
 
 class Policy(Protocol):
@@ -94,3 +102,19 @@ class Policy(Protocol):
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
         """Take over what `to_json` wrote."""
         ...
+
+
+class NoDeadlines:
+    """The part of `Policy` that a schedule without deadlines leaves empty."""
+
+    def deadline_of(self, group: GroupId) -> Seconds | None:
+        """No group has a deadline."""
+        return None
+
+    next_deadline: Seconds = inf
+
+    def pass_deadlines(
+        self, roster: Roster, before: Seconds, including: GroupId | None = None
+    ) -> list[Command]:
+        """Nothing is ever due."""
+        return []

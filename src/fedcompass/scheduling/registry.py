@@ -1,4 +1,4 @@
-"""The schedulers by name, so that a journal or an experiment can say which one it means."""
+"""The schedulers by name, as journals and experiments give them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 from fedcompass.errors import SettingsError
 from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.compass import Compass, CompassSettings
-from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.immediate import Immediate
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
-from fedcompass.scheduling.policy import Policy, SchedulerSettings
+from fedcompass.scheduling.policy import FixedStepsSettings, Policy, SchedulerSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
+from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
 
 __all__ = ["PolicyKind", "new_scheduler", "policy_kind", "register_policy"]
@@ -25,8 +25,8 @@ class PolicyKind(NamedTuple):
 
 _KINDS: dict[str, PolicyKind] = {
     "compass": PolicyKind(CompassSettings, Compass),
-    "synchronous": PolicyKind(SynchronousSettings, Synchronous),
-    "immediate": PolicyKind(ImmediateSettings, Immediate),
+    "synchronous": PolicyKind(FixedStepsSettings, Synchronous),
+    "immediate": PolicyKind(FixedStepsSettings, Immediate),
     "buffered": PolicyKind(BufferedSettings, buffered),
     "tiered": PolicyKind(TieredSettings, Tiered),
     "metronome": PolicyKind(MetronomeSettings, Metronome),

@@ -37,7 +37,7 @@ class Member:
 
 @dataclass(slots=True)
 class Roster:
-    """The clients, the version counter and the ledger of updates that wait to be merged."""
+    """The clients, the version counter and the updates that wait to be merged."""
 
     weights: Weights = "samples"
     members: dict[ClientId, Member] = field(default_factory=dict)  # in order of joining
@@ -54,7 +54,7 @@ class Roster:
         return member
 
     def remove(self, member: Member) -> None:
-        """Let a member go; what it contributed stays."""
+        """Remove a member; what it contributed stays."""
         del self.members[member.client]
         if not member.quarantined:
             self._activate(member, -1)
@@ -100,26 +100,21 @@ class Roster:
         steps: Steps,
         at: Seconds,
         buffer: BufferId,
-        direct: bool = False,
         out_of: float | None = None,
     ) -> Fold:
-        """Enter an accepted update in the ledger; its staleness is taken now, as in Algorithm 1.
+        """Note an accepted update as unmerged; its staleness is taken now, as in Algorithm 1.
 
         Its share is that of the clients present now, or of a total fixed before (`out_of`).
         """
-        if self.weights == "samples":
-            share = member.samples / (out_of or self.active_samples)
-        else:
-            share = 1 / (out_of or self.active_count)
+        part = member.samples if self.weights == "samples" else 1
         fold = Fold(
             at=at,
             client=member.client,
             task=task.task,
             buffer=buffer,
             staleness=self.version - task.version,
-            share=share,
+            share=part / (out_of or self.total()),
             steps=steps,
-            direct=direct,
         )
         if buffer in self.unmerged:
             self.unmerged[buffer].append(fold)
@@ -131,19 +126,15 @@ class Roster:
         """What shares are taken of: all samples, or all clients where weights are equal."""
         return self.active_samples if self.weights == "samples" else self.active_count
 
-    def commit(self, buffers: Iterable[BufferId], at: Seconds, direct: bool = False) -> Commit:
-        """Raise the version and strike the buffers' updates off the ledger."""
+    def commit(self, buffers: Iterable[BufferId], at: Seconds) -> Commit:
+        """Raise the version; the buffers' updates are merged."""
         chosen = tuple(buffers)
         contributions: list[Fold] = []
         for buffer in chosen:
             contributions += self.unmerged.pop(buffer)
         self.version += 1
         return Commit(
-            at=at,
-            version=self.version,
-            buffers=chosen,
-            contributions=tuple(contributions),
-            direct=direct,
+            at=at, version=self.version, buffers=chosen, contributions=tuple(contributions)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -163,8 +154,9 @@ class Roster:
             self.members[member.client] = member
             if not member.quarantined:
                 self._activate(member, +1)
-        for fields in state["unmerged"]:
-            self.unmerged.setdefault(fields["buffer"], []).append(Fold(**fields))
+        for saved in state["unmerged"]:
+            fold = _fold_from_json(saved)
+            self.unmerged.setdefault(fold.buffer, []).append(fold)
 
 
 def _member_to_json(member: Member) -> dict[str, Any]:
@@ -178,6 +170,12 @@ def _member_to_json(member: Member) -> dict[str, Any]:
         "refusals": member.refusals,
         "quarantined": member.quarantined,
     }
+
+
+def _fold_from_json(saved: dict[str, Any]) -> Fold:
+    fields = saved.copy()
+    fields.pop("direct", None)  # earlier versions wrote it beside the buffer's id
+    return Fold(**fields)
 
 
 def _member_from_json(saved: dict[str, Any]) -> Member:

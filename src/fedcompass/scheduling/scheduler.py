@@ -1,4 +1,4 @@
-"""The one door of every scheduler: an event goes in, a list of commands comes out."""
+"""Runs a policy: takes in events one by one and returns commands."""
 
 from math import inf
 from typing import Any, assert_never
@@ -47,7 +47,7 @@ class Scheduler:
         Deadlines that are due before the event's time are carried out first.
 
         Raises:
-            EventRefused: the event cannot be; nothing was changed.
+            EventRefused: the event is impossible; nothing was changed.
         """
         self._check(event)
         if event.at > self.now:
@@ -105,7 +105,7 @@ class Scheduler:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `to_json` wrote; a fresh scheduler then goes on as if never stopped."""
+        """Take over what `to_json` wrote; a fresh scheduler then continues as if never stopped."""
         self.now, self.started = state["now"], state["started"]
         self.roster.restore(state["roster"])
         self.policy.restore(state["policy"], self.roster)
@@ -130,7 +130,7 @@ class Scheduler:
             case DeadlinePassed():
                 self._check_deadline(event)
             case UpdateRefused():
-                pass  # of anybody: strangers are refused too
+                pass  # any client: unknown ones are refused too
             case _:
                 assert_never(event)
 

@@ -4,21 +4,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedcompass.scheduling.commands import GENERAL, Command, StartTraining
-from fedcompass.scheduling.immediate import ImmediateSettings, NoDeadlines
+from fedcompass.scheduling.policy import FixedStepsSettings, NoDeadlines
 from fedcompass.scheduling.roster import Member, Roster
 from fedcompass.vocabulary import ClientId, Seconds, Steps
 
-__all__ = ["Synchronous", "SynchronousSettings"]
-
-
-class SynchronousSettings(ImmediateSettings):
-    """FedAvg's schedule."""
+__all__ = ["Synchronous"]
 
 
 class Synchronous(NoDeadlines):
     """Rounds of all clients; one that joins or loses its task mid-round waits for the next."""
 
-    def __init__(self, settings: SynchronousSettings) -> None:
+    def __init__(self, settings: FixedStepsSettings) -> None:
         self.settings = settings
         self._awaited: dict[ClientId, None] = {}  # who trains; empty: no round is open
         self._total = 0.0  # what shares are taken of: the same for all updates of a round

@@ -1,4 +1,4 @@
-"""FedAT's schedule: tiers of similar pace, each a synchronous federation at its own rhythm."""
+"""FedAT's schedule: tiers of similar pace, each running rounds of its own."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from pydantic import Field
 
 from fedcompass.scheduling.commands import GENERAL, Command, StartTraining
-from fedcompass.scheduling.immediate import ImmediateSettings, NoDeadlines
+from fedcompass.scheduling.policy import FixedStepsSettings, NoDeadlines
 from fedcompass.scheduling.roster import Member, Roster
 from fedcompass.vocabulary import BufferId, ClientId, Seconds, Steps
 
 __all__ = ["Tiered", "TieredSettings"]
 
 
-class TieredSettings(ImmediateSettings):
+class TieredSettings(FixedStepsSettings):
     """FedAT's schedule."""
 
     tier_ratio: float = Field(default=2.0, ge=1)
@@ -21,10 +21,10 @@ class TieredSettings(ImmediateSettings):
 
 
 class Tiered(NoDeadlines):
-    """A first round of everybody measures the paces; then tier m, the fastest being 1, runs alone.
+    """A first round of all clients measures their paces; then each tier, 1 the fastest, runs alone.
 
-    The first round is merged like FedAvg's (buffer 0). A client that joins later trains one task
-    by itself and enters the tier its pace fits; that first update counts in the tier's open round.
+    The first round is merged like FedAvg's. A client that joins later trains one task by itself and
+    enters the tier that fits its pace; that update counts in the tier's open round.
     """
 
     def __init__(self, settings: TieredSettings) -> None:

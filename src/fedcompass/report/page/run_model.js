@@ -325,7 +325,7 @@ class RunModel {
     if (!task) return;
     task.staleness = record.staleness;
     task.weight = record.weight ?? null;
-    if (record.buffer === 0 && task.group !== null && !record.direct) {
+    if (record.buffer === 0 && task.group !== null) {
       task.state = "late"; // its group had merged: it waits in the general buffer
       lane.late += 1;
     }
