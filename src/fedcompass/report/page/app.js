@@ -166,7 +166,7 @@ let planned = false; // whether one is to come
 /** Bring everything up to date, one panel at a time, so that no single step takes long. */
 function refresh() {
   stale = true;
-  refreshing ??= refreshAll().then(() => {
+  refreshing ??= refreshAll().finally(() => {
     refreshing = null;
   });
   return refreshing;

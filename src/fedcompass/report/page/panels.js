@@ -121,6 +121,7 @@ function settingsOf(group) {
  */
 function flat(settings, prefix = "", found = new Map()) {
   for (const [key, value] of Object.entries(settings)) {
+    if (value === undefined) continue;
     if (value && typeof value === "object" && !Array.isArray(value)) flat(value, `${prefix}${key}.`, found);
     else found.set(prefix + key, Array.isArray(value) ? JSON.stringify(value) : String(value));
   }

@@ -2,6 +2,7 @@
 // The sums are those of fedcompass.simulation.statistics; how time is counted says
 // fedcompass.journal.client_time.
 
+const FASTEST = 1e-9; // seconds per step, below which fedcompass.scheduling.pace believes no client
 const clientOrder = new Intl.Collator("en", { numeric: true });
 
 /** @param {string} client */
@@ -356,8 +357,8 @@ class RunModel {
     const settings = this.header.strategy?.scheduling?.pace ?? {};
     const compute = told !== null && told >= 0 && told <= elapsed ? told : elapsed; // else not believed
     const spent = settings.overhead_aware ? compute : elapsed;
-    const seen = { perStep: spent / steps, overhead: elapsed - spent };
-    lane.took.push(compute / steps);
+    const seen = { perStep: Math.max(spent / steps, FASTEST), overhead: elapsed - spent };
+    lane.took.push(Math.max(compute / steps, FASTEST));
     const newest = settings.newest_weight ?? 1;
     const before = lane.pace ?? seen;
     lane.pace = {

@@ -15,7 +15,7 @@ const timelinePanel = {
     "labelled with its number of steps. Bars of one colour were planned to arrive together. " +
     "Each vertical line with a diamond is a merge: the model becomes a new version. " +
     (state.groups.length > 1 ? "All strategies share one time axis, so lines below each other happen at the same moment." : ""),
-  missing: (state) => (state.runs.some((run) => run.lanes.length) ? null : "No client has joined yet."),
+  missing: (state) => (timelineRuns(state).length ? null : "No client has joined yet."),
   draw(panel, state) {
     const shown = timelineRuns(state);
     const { view } = state;
@@ -30,8 +30,8 @@ const timelinePanel = {
       for (const timeline of view.timelines) view.attach(timeline);
       panel.controls.replaceChildren(...timelineControls(view));
       view.layout();
-      panel.legend.replaceChildren(...timelineLegend(shown));
     }
+    panel.legend.replaceChildren(...timelineLegend(shown));
     for (const timeline of view.timelines) timeline.scale = scale;
     const extent = largest(shown.map((run) => run.end));
     view.reach(extent, state.live ? extent : readableTime(shown));
@@ -119,9 +119,10 @@ const PAGE = 50;
 /** The timeline as a table: one client's rounds, some at a time. @param {PageState} state @param {() => void} again */
 function taskTable(state, again) {
   const run = state.detail;
+  if (!run.lanes.length) return el("p", { class: "missing" }, "No client has joined yet.");
   const choice = state.rounds;
   const lane = run.lanes[Math.min(choice.client, run.lanes.length - 1)];
-  const { from } = choice;
+  const from = choice.from < lane.tasks.length ? choice.from : 0; // another run may have fewer
   const last = Math.min(from + PAGE, lane.tasks.length);
   const turn = (/** @type {number} */ to) => {
     choice.from = to;
