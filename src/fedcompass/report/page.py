@@ -12,6 +12,7 @@ __all__ = ["content_policy", "page"]
 _SCRIPTS = (
     "numbers.js",
     "elements.js",
+    "lane.js",
     "run_model.js",
     "groups.js",
     "loading.js",

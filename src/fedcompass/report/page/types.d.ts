@@ -145,7 +145,7 @@ interface Messages {
 
 type LineFile = "journal" | "metrics";
 
-// --- The run's model: run_model.js.
+// --- The run's model: lane.js and run_model.js.
 
 /** From, until; null while it lasts. */
 type Span = [from: number, until: number | null];
