@@ -25,6 +25,9 @@ SERIES = """() => [...document.querySelectorAll("#curves path.series")].map((pat
   [path.getAttribute("stroke"), path.getAttribute("stroke-dasharray")])"""
 
 
+JOINED = {"event": "ClientJoined", "at": 0.0, "client": "0", "samples": 20}
+
+
 def many_runs(root: Path) -> None:
     """Seeds measured at other times, that end early, late, at their target or are under way."""
     dice = random.Random(4)
@@ -33,7 +36,7 @@ def many_runs(root: Path) -> None:
         "limited": {"max_updates": 6},
         "single": {},
         "longer": {"max_updates": 6, "run_at_least": 8.0},
-        "unfinished": {"finished": False},
+        "unfinished": {"finished": False, "journal": [JOINED]},
     }
     for name, options in kinds.items():
         for seed in range(1 if name == "single" else 3):

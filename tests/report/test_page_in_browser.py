@@ -433,7 +433,8 @@ def test_an_old_record_of_a_run_that_broke_off_is_recognised(
 
 def test_a_comparison_names_the_run_that_broke_off(tmp_path: Path, open_page: Open) -> None:
     for seed in (0, 1):
-        simulate(experiment("fedavg", seed=seed), problem=problem(), folder=tmp_path / f"a{seed}")
+        chosen = experiment("fedavg", seed=seed, horizon=30.0)  # as the other's, to be compared
+        simulate(chosen, problem=problem(), folder=tmp_path / f"a{seed}")
     diverging(tmp_path / "b0")
     page = open_page(report_of(*sorted(tmp_path.iterdir()), to=tmp_path / "report.html"))
     expect(page.locator("#summary")).to_contain_text("fedcompass broke off at ")

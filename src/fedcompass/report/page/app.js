@@ -5,17 +5,19 @@ const PANELS = [
   contributionPanel, pacePanel, clientAccuracyPanel, settingsPanel,
 ];
 
+/** @type {PageState} */
 const state = {
-  all: [], // every run in the page
-  leftOut: [], // [name, why] of those that are not
-  sets: [], // of runs that can be compared with each other
-  set: 0, // which of them is shown
-  runs: [], // its runs
+  all: [],
+  leftOut: [],
+  sets: [],
+  set: 0,
+  runs: [],
   groups: [],
   seed: 0,
-  group: null, // whose clients are shown; FedCompass's unless chosen
+  group: null,
   metric: null,
   axis: "time",
+  rounds: { client: 0, from: 0 },
   view: new TimeView(),
   theme: 0,
   live: false,
@@ -36,8 +38,8 @@ function title() {
 function summary() {
   const run = state.detail;
   if (!run.lanes.length) return ["Waiting for the first clients to join.", ""];
-  const scale = new TimeScale(run.unit, run.end);
-  const ratio = run.speedRatio();
+  const { scale } = run;
+  const ratio = run.speedRatio() ?? 1;
   const unequal = ratio > 1.2 ? `; the slowest needs ${short(ratio)} times as long for a step as the fastest` : "";
   const who = counted(run.lanes.length, "client");
   const time = run.facts.kind === "deployment" ? "" : " of simulated time";
@@ -69,28 +71,31 @@ function troubles() {
   return words.join(" ");
 }
 
+/** @param {RunModel} run @param {TimeScale} scale */
 function outcome(run, scale) {
   const [idle, stale] = [percent(run.idleShare()), short(run.meanStaleness())];
   const waited = `clients spent ${idle} of their time waiting for others`;
   const best = run.top(run.metric);
-  if (!best) return `Nothing was measured; ${waited}, and an update was ${stale} versions behind on average when it arrived.`;
+  if (best === null) return `Nothing was measured; ${waited}, and an update was ${stale} versions behind on average when it arrived.`;
   const group = state.groups[0];
   const found = group.timeToTarget();
-  const name = run.metric.replaceAll("_", " ");
+  const name = inWords(run.metric);
   const goal = found && metricText(run.metric, run.target);
   const reached = !found ? "" : found.reached
     ? `reached the target of ${goal} ${name} after ${scale.text(found.time)} and `
     : `did not reach the target of ${goal} ${name}; it `;
-  return `The model ${reached}got to ${metricText(run.metric, best[run.metric])} at best, while ${waited}.`;
+  return `The model ${reached}got to ${metricText(run.metric, best)} at best, while ${waited}.`;
 }
 
 function ranking() {
-  const scale = new TimeScale(state.runs[0].unit, largest(state.runs.map((run) => run.end)));
-  const found = state.groups.map((group) => ({ label: group.label, ...(group.timeToTarget() ?? {}) }));
+  const scale = commonScale(state.runs);
+  const nothing = { reached: 0, runs: 0, rank: Infinity };
+  const found = state.groups.map((group) => ({ label: group.label, ...(group.timeToTarget() ?? nothing) }));
   const reached = found.filter((one) => one.reached).sort((a, b) => a.rank - b.rank);
   if (!found.some((one) => one.runs)) return "Nothing was measured: the timelines show who trains and who waits.";
   const goal = metricText(state.runs[0].metric, state.runs[0].target);
   if (!reached.length) return `None reached the target of ${goal}.`;
+  /** @param {{ reached: number, runs: number }} one */
   const seeds = (one) => (one.reached < one.runs ? ` (${one.reached} of ${one.runs} seeds)` : "");
   const [first, ...others] = reached.map((one) => `${one.label} after ${scale.text(one.rank)}${seeds(one)}`);
   const counts = reached.some((one) => one.reached < one.runs) ? " Seeds that missed it count with the time the run had." : "";
@@ -100,13 +105,14 @@ function ranking() {
 }
 
 function notices() {
+  /** @type {string[]} */
   const words = [];
   const cut = state.runs.filter((run) => run.facts.left_out);
   if (cut.length) words.push(`The journal is too long for one page: the timeline and the sums show the time up to ${short(largest(cut.map((run) => run.now)))}; curves are whole.`);
   const damaged = state.runs.reduce((sum, run) => sum + run.damaged, 0);
   if (damaged) words.push(`${counted(damaged, "line")} of the record could not be read.`);
   for (const run of state.runs.filter((one) => one.facts.cut_short)) {
-    words.push(`${run.facts.name}: ${run.facts.cut_short}; what is shown of it ends at ${new TimeScale(run.unit, run.end).text(run.end)}.`);
+    words.push(`${run.facts.name}: ${run.facts.cut_short}; what is shown of it ends at ${run.scale.text(run.end)}.`);
   }
   const others = state.all.length - state.runs.length;
   if (others) words.push(`${counted(others, "run")} of other data, fleets or targets cannot be compared with these; choose them below.`);
@@ -115,13 +121,14 @@ function notices() {
   byId("notice").hidden = !words.length;
 }
 
-/** Show another set of runs from its beginning. */
+/** Show another set of runs from its beginning. @param {number} number */
 function showSet(number) {
-  Object.assign(state, { set: number, seed: 0, group: null, metric: null, view: new TimeView() });
+  Object.assign(state, { set: number, seed: 0, group: null, metric: null, rounds: { client: 0, from: 0 }, view: new TimeView() });
   refresh();
 }
 
 function choices() {
+  /** @type {HTMLElement[]} */
   const items = [];
   if (state.sets.length > 1) {
     const labels = state.sets.map((set) => `${set.label}: ${counted(set.runs.length, "run")}`);
@@ -133,7 +140,7 @@ function choices() {
       refresh();
     }));
   }
-  const seeds = state.groups.reduce((most, g) => (g.runs.length > most.length ? g.runs : most), []);
+  const seeds = state.groups.map((g) => g.runs).reduce((most, runs) => (runs.length > most.length ? runs : most));
   if (seeds.length > 1) {
     items.push(chooser("Timelines and per-client panels of seed", seeds.map((run) => String(run.seed)), state.seed, (value) => {
       state.seed = value;
@@ -149,39 +156,50 @@ function usualGroup() {
   return known ? Math.max(0, found) : null;
 }
 
+/** @type {Panel[]} */
 let panels = [];
-let refreshing = null; // the refresh that is going on
+/** The refresh that is going on. @type {Promise<void> | null} */
+let refreshing = null;
 let stale = false; // whether another has to follow it
 let planned = false; // whether one is to come
 
 /** Bring everything up to date, one panel at a time, so that no single step takes long. */
-async function refresh() {
+function refresh() {
   stale = true;
-  refreshing ??= (async () => {
-    while (stale) {
-      stale = false;
-      state.sets = comparableSets(state.all);
-      state.set = Math.min(state.set, state.sets.length - 1);
-      state.runs = state.sets[state.set].runs;
-      if (!state.live) showStatus(state.runs.every((run) => run.facts.finished) ? "finished" : "not finished");
-      state.groups = grouped(state.runs);
-      state.group ??= usualGroup();
-      document.title = `${title()} – fedcompass`;
-      byId("title").textContent = title();
-      byId("summary").textContent = summary().join(" ");
-      notices();
-      choices();
-      for (const panel of panels) {
-        panel.element.hidden = panel.id === "strategies" && state.groups.length < 2;
-        if (!panel.element.hidden) panel.refresh(state);
-        await pause();
-      }
-    }
+  refreshing ??= refreshAll().finally(() => {
     refreshing = null;
-  })();
+  });
   return refreshing;
 }
 
+async function refreshAll() {
+  while (stale) {
+    stale = false;
+    arrange();
+    document.title = `${title()} – fedcompass`;
+    byId("title").textContent = title();
+    byId("summary").textContent = summary().join(" ");
+    notices();
+    choices();
+    for (const panel of panels) {
+      panel.element.hidden = panel.spec === strategiesPanel && state.groups.length < 2;
+      if (!panel.element.hidden) panel.refresh(state);
+      await pause();
+    }
+  }
+}
+
+/** Sort the runs into sets and groups anew. */
+function arrange() {
+  state.sets = comparableSets(state.all);
+  state.set = Math.min(state.set, state.sets.length - 1);
+  state.runs = state.sets[state.set].runs;
+  if (!state.live) showStatus(state.runs.every((run) => run.facts.finished) ? "finished" : "not finished");
+  state.groups = grouped(state.runs);
+  state.group ??= usualGroup();
+}
+
+/** @param {string} words */
 function showStatus(words) {
   const box = byId("status");
   const off = words === "finished" && state.runs.some((run) => run.brokeOff);
@@ -204,7 +222,8 @@ function listen() {
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   let width = innerWidth;
-  let waiting = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let waiting;
   addEventListener("resize", () => {
     if (innerWidth === width) return; // a phone's bars come and go
     width = innerWidth;
@@ -214,10 +233,12 @@ function listen() {
       refresh();
     }, 120);
   });
-  addEventListener("keydown", (event) => event.key === "Escape" && tip.hide());
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape") tip.hide();
+  });
 }
 
-/** Redraw at most about once a second while news keep coming. */
+/** Redraw at most about once a second while news keep coming. @param {() => Promise<void>} act */
 function unhurried(act) {
   let due = 0;
   return () => {
@@ -233,27 +254,22 @@ function unhurried(act) {
 }
 
 async function main() {
-  const facts = JSON.parse(byId("facts").textContent);
+  /** @type {PageContent} */
+  const content = JSON.parse(byId("facts").textContent);
   theme.read();
-  state.all = state.runs = facts.runs.map((one) => new RunModel(one));
-  state.leftOut = facts.left_out ?? [];
-  document.body.append(svg("svg", { width: 0, height: 0, "aria-hidden": "true" }, legendHatch()));
+  state.all = state.runs = content.runs.map((facts) => new RunModel(facts));
+  state.leftOut = content.left_out ?? [];
+  document.body.append(svg("svg", { width: 0, height: 0, "aria-hidden": "true" }, hatchedFill("legend-hatch")));
   panels = PANELS.map((panel) => new Panel(panel));
   byId("main").append(...panels.map((panel) => panel.element));
   listen();
-  state.live = facts.live;
-  if (facts.live) {
-    new LiveFeed(state.all, { changed: unhurried(refresh), status: showStatus });
+  state.live = content.live;
+  if (content.live) {
+    followServer(state.all, { changed: unhurried(refresh), status: showStatus });
     return;
   }
   await loadPacked(state.all, (share) => showStatus(`reading ${percent(share)}`));
   await refresh();
-}
-
-function legendHatch() {
-  const pattern = hatchedFill();
-  pattern.firstChild.setAttribute("id", "legend-hatch");
-  return pattern;
 }
 
 // For tests and curious people: the models behind the pictures, and whether all is drawn.

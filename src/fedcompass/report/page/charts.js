@@ -2,13 +2,13 @@
 
 const MARGIN = { left: 66, right: 18, top: 12, bottom: 42 };
 
-/** An empty chart that fills its host's width; gives scales from values to pixels. */
+/** An empty chart that fills its host's width. @param {HTMLElement} host @param {FrameOptions} options @returns {Frame} */
 function frame(host, { height = 260, x, y, xLabel, yLabel, label }) {
   const width = Math.max(260, host.clientWidth);
   const [left, right, top, bottom] = [MARGIN.left, width - MARGIN.right, MARGIN.top, height - MARGIN.bottom];
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
-  const px = (value) => left + ((value - x[0]) / (x[1] - x[0] || 1)) * (right - left);
-  const py = (value) => bottom - ((value - y[0]) / (y[1] - y[0] || 1)) * (bottom - top);
+  const px = (/** @type {number} */ value) => left + ((value - x[0]) / (x[1] - x[0] || 1)) * (right - left);
+  const py = (/** @type {number} */ value) => bottom - ((value - y[0]) / (y[1] - y[0] || 1)) * (bottom - top);
   root.append(
     svg("text", { x: (left + right) / 2, y: height - 6, class: "axis", "text-anchor": "middle" }, xLabel),
     svg(
@@ -18,19 +18,23 @@ function frame(host, { height = 260, x, y, xLabel, yLabel, label }) {
     ),
   );
   host.replaceChildren(root);
-  return { root, px, py, left, right, top, bottom, width, height };
+  return { root, px, py, left, right, top, bottom, width };
 }
 
+/** @param {Frame} f @param {Interval} range @param {NumberText} text */
 function yTicks(f, range, text) {
-  for (const value of ticks(range[0], range[1], 5)) {
-    const y = f.py(value);
-    f.root.append(
-      svg("line", { x1: f.left, x2: f.right, y1: y, y2: y, class: "grid" }),
-      svg("text", { x: f.left - 7, y: y + 4, class: "tick", "text-anchor": "end" }, text(value)),
-    );
-  }
+  for (const value of ticks(range[0], range[1], 5)) yTick(f, f.py(value), text(value));
 }
 
+/** @param {Frame} f @param {number} y @param {string} label */
+function yTick(f, y, label) {
+  f.root.append(
+    svg("line", { x1: f.left, x2: f.right, y1: y, y2: y, class: "grid" }),
+    svg("text", { x: f.left - 7, y: y + 4, class: "tick", "text-anchor": "end" }, label),
+  );
+}
+
+/** @param {Frame} f @param {number} x @param {string} label */
 function xTick(f, x, label) {
   f.root.append(
     svg("line", { x1: x, x2: x, y1: f.bottom, y2: f.bottom + 4, class: "edge" }),
@@ -38,23 +42,24 @@ function xTick(f, x, label) {
   );
 }
 
-/** A line on which each value holds until the next. */
+/** A line on which each value holds until the next. @param {Point[]} points @returns {Point[]} */
 function stepped(points) {
   return points.flatMap(([x, y], i) => (i ? [[x, points[i - 1][1]], [x, y]] : [[x, y]]));
 }
 
+/** @param {Point[]} points @param {Frame} f */
 function path(points, f) {
   return points.map(([x, y], i) => `${i ? "L" : "M"}${f.px(x).toFixed(1)} ${f.py(y).toFixed(1)}`).join("");
 }
 
-/** At most so many points of a line, evenly, with its ends. */
+/** At most so many points of a line, evenly, with its ends. @template T @param {T[]} points */
 function thinned(points, most = 800) {
   if (points.length <= most) return points;
   const step = (points.length - 1) / (most - 1);
   return Array.from({ length: most }, (_, i) => points[Math.round(i * step)]);
 }
 
-/** Some room around values; shares stay within 0 and 1. */
+/** Some room around values; shares stay within 0 and 1. @param {number[]} values @param {boolean} share @returns {Interval} */
 function rangeOf(values, share) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) {
@@ -66,15 +71,13 @@ function rangeOf(values, share) {
   return share ? [Math.max(0, low - room), Math.min(1, high + room)] : [low - room, high + room];
 }
 
-/**
- * Lines over a common axis.
- * series: [{name, colour, dash, points: [[x, y]], band: [[x, low, high]]}]
- */
+/** Lines over a common axis. @param {HTMLElement} host @param {LineChartOptions} options */
 function lineChart(host, { series, xTicks, xText, xLabel, yLabel, yText, tickText, share, target, reached, label }) {
   const drawn = series.filter((one) => one.points.length);
-  const xs = drawn.map((one) => one.points.at(-1)[0]);
+  const xs = drawn.map((one) => one.points[one.points.length - 1][0]);
   const ys = drawn.flatMap((one) => [...one.points.map((p) => p[1]), ...one.band.flatMap((b) => [b[1], b[2]])]);
   if (target !== null) ys.push(target);
+  /** @type {[x: Interval, y: Interval]} */
   const [x, y] = [[0, largest(xs) || 1], rangeOf(ys, share)];
   const f = frame(host, { height: 320, x, y, xLabel, yLabel, label });
   yTicks(f, y, tickText);
@@ -87,9 +90,10 @@ function lineChart(host, { series, xTicks, xText, xLabel, yLabel, yText, tickTex
     f.root.append(svg("path", { d, class: "series", stroke: one.colour, "stroke-dasharray": one.dash || null }));
   }
   if (target !== null) drawTarget(f, target, yText(target), reached);
-  crosshair(host, f, x, drawn, { xText, yText });
+  crosshair(f, x, drawn, { xText, yText });
 }
 
+/** @param {LineSeries} one @param {Frame} f @param {number} among */
 function bandOf(one, f, among) {
   const band = thinned(one.band);
   const over = stepped(band.map(([x, , high]) => [x, high]));
@@ -97,6 +101,7 @@ function bandOf(one, f, among) {
   return svg("path", { d: `${path([...over, ...under], f)}Z`, class: "band", fill: one.colour, "fill-opacity": among > 4 ? 0.5 : null });
 }
 
+/** @param {Frame} f @param {number} target @param {string} words @param {LineChartOptions["reached"]} reached */
 function drawTarget(f, target, words, reached) {
   const y = f.py(target);
   f.root.append(
@@ -112,7 +117,8 @@ function drawTarget(f, target, words, reached) {
   }
 }
 
-function crosshair(host, f, x, series, { xText, yText }) {
+/** @param {Frame} f @param {Interval} x @param {LineSeries[]} series @param {{ xText: NumberText, yText: NumberText }} texts */
+function crosshair(f, x, series, { xText, yText }) {
   const line = svg("line", { y1: f.top, y2: f.bottom, class: "cross", visibility: "hidden" });
   f.root.append(line);
   f.root.addEventListener("pointermove", (event) => {
@@ -121,8 +127,8 @@ function crosshair(host, f, x, series, { xText, yText }) {
     const value = x[0] + ((at - f.left) / (f.right - f.left)) * (x[1] - x[0]);
     if (value < x[0] || value > x[1]) return;
     line.setAttribute("visibility", "visible");
-    line.setAttribute("x1", at);
-    line.setAttribute("x2", at);
+    line.setAttribute("x1", String(at));
+    line.setAttribute("x2", String(at));
     const lines = series.map((one) => `${one.name}: ${yText(valueAt(one.points, value))}`);
     tip.show(event.clientX, event.clientY, xText(value), lines);
   });
@@ -132,20 +138,17 @@ function crosshair(host, f, x, series, { xText, yText }) {
   });
 }
 
-/**
- * Bars: one cluster per category, one bar per series, stacked if told.
- * series: [{name, colour, values, hatched, pale}]; ticks: a short line per category, such as a wish.
- */
-function barChart(host, { categories, series, stacked, xLabel, yLabel, yText, marks, highest, label }) {
+/** Bars: one cluster per category, one bar per series, stacked if told. @param {HTMLElement} host @param {BarChartOptions} options */
+function barChart(host, { categories, series, stacked = false, xLabel, yLabel, yText, marks = [], highest, label }) {
   const sums = categories.map((_, i) => series.map((one) => one.values[i] ?? 0));
   const tops = sums.map((values) => (stacked ? values.reduce((a, b) => a + b, 0) : largest(values)));
-  const top = highest ?? (largest([...tops, ...(marks?.values ?? [])]) * 1.06 || 1);
-  const y = [0, top];
-  const f = frame(host, { x: [0, categories.length], y, xLabel, yLabel, label });
-  if (series.some((one) => one.hatched)) f.root.append(hatchedFill());
-  yTicks(f, y, yText);
+  const top = highest ?? (largest([...tops, ...marks.map((mark) => mark ?? 0)]) * 1.06 || 1);
+  const f = frame(host, { x: [0, categories.length], y: [0, top], xLabel, yLabel, label });
+  if (series.some((one) => one.hatched)) f.root.append(hatchedFill("hatched"));
+  yTicks(f, [0, top], yText);
   const room = (f.right - f.left) / categories.length;
   const cluster = Math.min(room * 0.8, 34 * (stacked ? 1 : series.length));
+  const wide = stacked ? cluster : cluster / series.length;
   const every = Math.ceil((largest(categories.map((c) => c.length)) * 6.6 + 8) / room);
   categories.forEach((category, i) => {
     const middle = f.left + room * (i + 0.5);
@@ -153,83 +156,86 @@ function barChart(host, { categories, series, stacked, xLabel, yLabel, yText, ma
     let base = 0;
     series.forEach((one, s) => {
       const value = one.values[i] ?? 0;
-      const wide = stacked ? cluster : cluster / series.length;
-      const x = middle - cluster / 2 + (stacked ? 0 : s * wide);
-      const bar = rectangle(f, x, wide, base, value, one);
+      const bar = rectangle(f, middle - cluster / 2 + (stacked ? 0 : s * wide), wide, base, value, one);
       if (stacked) base += value;
-      bar.addEventListener("pointermove", (event) => {
-        tip.show(event.clientX, event.clientY, category, [`${one.name}: ${yText(value)}`]);
-      });
-      bar.addEventListener("pointerleave", () => tip.hide());
+      tip.on(bar, category, [`${one.name}: ${yText(value)}`]);
       f.root.append(bar);
     });
-    const mark = marks?.values[i];
-    if (mark !== undefined && mark !== null) {
-      const at = f.py(mark);
-      const reach = Math.max(cluster / 2 + 4, 5);
-      f.root.append(svg("line", { x1: middle - reach, x2: middle + reach, y1: at, y2: at, class: "wish" }));
-    }
+    drawWish(f, middle, Math.max(cluster / 2 + 4, 5), marks[i] ?? null);
   });
   f.root.append(svg("line", { x1: f.left, x2: f.right, y1: f.bottom, y2: f.bottom, class: "edge" }));
 }
 
-function rectangle(f, x, width, base, value, one) {
+/** @param {Frame} f @param {number} middle @param {number} reach @param {number | null} value */
+function drawWish(f, middle, reach, value) {
+  if (value === null) return;
+  const y = f.py(value);
+  f.root.append(svg("line", { x1: middle - reach, x2: middle + reach, y1: y, y2: y, class: "wish" }));
+}
+
+/** @param {Frame} f @param {number} x @param {number} width @param {number} base @param {number} value @param {Look} look */
+function rectangle(f, x, width, base, value, look) {
   const [low, high] = [f.py(base), f.py(base + value)];
   return svg("rect", {
     x: x + 0.5,
     y: high,
     width: Math.max(1, width - 1),
     height: Math.max(0, low - high),
-    fill: one.hatched ? "url(#hatched)" : one.colour,
-    ...(one.pale ? { "fill-opacity": 0.3, stroke: one.colour } : {}),
+    ...fillOf(look, "hatched"),
     class: "bar",
   });
 }
 
-function hatchedFill() {
+/** How a bar or its key in a legend is filled. @param {Look} look @param {string} hatch */
+function fillOf({ colour, hatched, pale }, hatch) {
+  if (hatched) return { fill: `url(#${hatch})` };
+  return { fill: colour, ...(pale ? { "fill-opacity": 0.3, stroke: colour } : {}) };
+}
+
+/** @param {string} id */
+function hatchedFill(id) {
   return svg(
     "defs",
     null,
     svg(
       "pattern",
-      { id: "hatched", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
       svg("line", { x1: 0, x2: 0, y1: 0, y2: 6, class: "hatch" }),
     ),
   );
 }
 
-/** Points against the diagonal, both axes alike; logarithmic if values are far apart. */
+/** Points against the diagonal, both axes alike; logarithmic if values are far apart. @param {HTMLElement} host @param {ScatterChartOptions} options */
 function scatterChart(host, { points, xLabel, yLabel, text, label }) {
   const values = points.flatMap((point) => [point.x, point.y]).filter((value) => value > 0);
   const [low, high] = [values.reduce((a, b) => Math.min(a, b), Infinity), largest(values)];
   const log = high / low > 8;
-  const to = (value) => (log ? Math.log10(Math.max(value, low)) : value);
+  const to = (/** @type {number} */ value) => (log ? Math.log10(Math.max(value, low)) : value);
   const room = (to(high) - to(low) || 1) * 0.06;
+  /** @type {Interval} */
   const range = [log ? to(low) - room : Math.max(0, to(low) - room), to(high) + room];
   const f = frame(host, { height: 300, x: range, y: range, xLabel, yLabel, label });
   let free = -Infinity;
   for (const value of log ? logTicks(low, high) : ticks(range[0], range[1], 5)) {
-    if (to(value) < range[0] || to(value) > range[1] || f.px(to(value)) < free) continue;
-    free = f.px(to(value)) + 40;
-    xTick(f, f.px(to(value)), text(value));
-    const y = f.py(to(value));
-    f.root.append(
-      svg("line", { x1: f.left, x2: f.right, y1: y, y2: y, class: "grid" }),
-      svg("text", { x: f.left - 7, y: y + 4, class: "tick", "text-anchor": "end" }, text(value)),
-    );
+    const x = f.px(to(value));
+    if (to(value) < range[0] || to(value) > range[1] || x < free) continue;
+    free = x + 40;
+    xTick(f, x, text(value));
+    yTick(f, f.py(to(value)), text(value));
   }
   f.root.append(
     svg("line", { x1: f.px(range[0]), y1: f.py(range[0]), x2: f.px(range[1]), y2: f.py(range[1]), class: "target" }),
   );
-  for (const point of points) {
-    const dot = svg("circle", { cx: f.px(to(point.x)), cy: f.py(to(point.y)), r: 3.5, fill: point.colour, class: "point" });
-    dot.addEventListener("pointerenter", (event) => tip.show(event.clientX, event.clientY, point.name, point.lines));
-    dot.addEventListener("pointerleave", () => tip.hide());
+  for (const { x, y, colour, name, lines } of points) {
+    const dot = svg("circle", { cx: f.px(to(x)), cy: f.py(to(y)), r: 3.5, fill: colour, class: "point" });
+    tip.on(dot, name, lines);
     f.root.append(dot);
   }
 }
 
+/** @param {number} low @param {number} high */
 function logTicks(low, high) {
+  /** @type {number[]} */
   const found = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high) + 1; power++) {
     for (const times of high / low > 100 ? [1] : [1, 2, 5]) found.push(times * 10 ** power);

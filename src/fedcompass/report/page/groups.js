@@ -1,6 +1,7 @@
 // Runs that differ in their seed only are one group: one line with a band, one row of a table.
 
 class Group {
+  /** @param {string} label @param {RunModel[]} runs @param {number} number */
   constructor(label, runs, number) {
     this.label = label;
     this.runs = runs;
@@ -20,6 +21,7 @@ class Group {
     return theme.isPale(this.number);
   }
 
+  /** @param {number} seed */
   run(seed) {
     return this.runs[Math.min(seed, this.runs.length - 1)];
   }
@@ -28,11 +30,12 @@ class Group {
    * Mean time to the target over the runs that reached it, none if fewer than half did, and how many
    * did; `rank` counts those that missed it at their horizon, so that failing never looks fast. As
    * fedcompass.simulation.comparison.
+   * @returns {TimeToTarget | null}
    */
   timeToTarget() {
-    const first = this.runs[0];
-    if (first.target === null || !first.rows.length) return null;
-    const times = this.runs.map((run) => run.timeTo(first.target, first.metric));
+    const { target, metric, rows } = this.runs[0];
+    if (target === null || !rows.length) return null;
+    const times = this.runs.map((run) => run.reached(target, metric)?.time ?? null);
     const reached = times.filter((time) => time !== null);
     const ranked = this.runs.map((run, i) => times[i] ?? run.horizon);
     const time = 2 * reached.length >= times.length ? mean(reached) : null;
@@ -44,29 +47,31 @@ class Group {
    * Mean of a metric over the runs, and a band of one standard deviation around it, along an axis:
    * as fedcompass.figures.curves. A run's value holds until its next evaluation; the curve ends
    * where the shortest run ends, so that no seed drops out of the mean on the way.
+   * @param {string} metric @param {Axis} axis @returns {Curve}
    */
   curve(metric, axis) {
     const measured = this.runs
       .map((run) => ({ run, points: pointsOf(run, metric, axis) }))
       .filter(({ points }) => points.length > 0);
     if (!measured.length) return { points: [], band: [] };
-    const ends = measured.map(({ run, points }) => (axis === "time" ? run.knownUntil : points.at(-1)[0]));
+    const ends = measured.map(({ run, points }) => (axis === "time" ? run.knownUntil : points[points.length - 1][0]));
     const [end, begin] = [Math.min(...ends), Math.max(...measured.map(({ points }) => points[0][0]))];
     const every = new Set([...measured.flatMap(({ points }) => points.map(([x]) => x)), end]);
     const places = [...every].filter((x) => x >= begin && x <= end).sort((a, b) => a - b);
     const values = measured.map(({ points }) => heldAt(points, places));
-    const [points, band] = [[], []];
+    /** @type {Curve} */
+    const curve = { points: [], band: [] };
     places.forEach((x, i) => {
       const here = values.map((run) => run[i]);
       const [middle, off] = [mean(here), spread(here)];
-      points.push([x, middle]);
-      if (off !== null) band.push([x, middle - off, middle + off]);
+      curve.points.push([x, middle]);
+      if (off !== null) curve.band.push([x, middle - off, middle + off]);
     });
-    return { points, band };
+    return curve;
   }
 }
 
-/** The latest value known at each place; of several at one place, the last. */
+/** The latest value known at each place; of several at one place, the last. @param {Point[]} points @param {number[]} places */
 function heldAt(points, places) {
   let at = 0;
   return places.map((x) => {
@@ -75,37 +80,37 @@ function heldAt(points, places) {
   });
 }
 
+/** @param {RunModel} run @param {string} metric @param {Axis} axis @returns {Point[]} */
 function pointsOf(run, metric, axis) {
-  const place = {
-    time: (row) => row.time,
-    updates: (row) => row.version,
-    bytes: (row) => run.transfersBefore(row.time) * (run.modelBytes ?? 1),
-  }[axis];
-  return run.rows
-    .filter((row) => typeof row[metric] === "number")
-    .map((row) => [place(row), row[metric]]);
+  return run.rows.flatMap((row) => {
+    const value = measured(row, metric);
+    return value === null ? [] : [[run.place(row, axis), value]];
+  });
 }
 
-/** The latest value measured up to a place. */
+/** The latest value measured up to a place. @param {Point[]} points @param {number} x */
 function valueAt(points, x) {
   const after = firstFrom(points, x + 1e-9, (point) => point[0]);
   return points[Math.max(0, after - 1)][1];
 }
 
-/** Runs by what can be compared, the most runs first; labels say what tells the sets apart. */
+/** Runs by what can be compared, the most runs first; labels say what tells the sets apart. @param {RunModel[]} runs */
 function comparableSets(runs) {
+  /** @type {Map<string, RunSet>} */
   const byKey = new Map();
   for (const run of runs) {
     const { settings = {}, label = "" } = run.facts.common ?? {};
     const clients = run.facts.kind === "schedule" ? run.lanes.length : null; // not in any setting
     const key = JSON.stringify([settings, clients]);
-    if (!byKey.has(key)) byKey.set(key, { settings: { ...settings, clients }, label, runs: [] });
-    byKey.get(key).runs.push(run);
+    const set = byKey.get(key) ?? { settings: { ...settings, clients }, label, runs: [] };
+    set.runs.push(run);
+    byKey.set(key, set);
   }
   const sets = [...byKey.values()].sort((a, b) => b.runs.length - a.runs.length);
   return sets.map((set) => ({ ...set, label: setLabel(set, sets) }));
 }
 
+/** @param {RunSet} set @param {RunSet[]} sets */
 function setLabel(set, sets) {
   const twins = sets.filter((other) => other.label === set.label);
   if (twins.length === 1) return set.label;
@@ -115,8 +120,9 @@ function setLabel(set, sets) {
   return `${set.label}, ${marks.join(", ")}`;
 }
 
-/** Runs as groups, in the order given; labels say what tells groups apart. */
+/** Runs as groups, in the order given; labels say what tells groups apart. @param {RunModel[]} runs */
 function grouped(runs) {
+  /** @type {Map<string, RunModel[]>} */
   const byKey = new Map();
   for (const run of runs) {
     const { seed: _, fingerprint: __, ...others } = run.facts.settings ?? {};

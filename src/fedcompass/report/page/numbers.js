@@ -2,7 +2,7 @@
 
 const SHARES = ["accuracy", "balanced_accuracy", "binary_accuracy", "dice"];
 
-/** A number in about three digits: 1,234 12.3 0.0123. */
+/** A number in about three digits: 1,234 12.3 0.0123. @param {number | null | undefined} value */
 function short(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
@@ -13,10 +13,12 @@ function short(value) {
   return size === 0 ? "0" : String(Number(value.toPrecision(2)));
 }
 
+/** @param {number | null | undefined} share */
 function percent(share, digits = 0) {
-  return share === null || !Number.isFinite(share) ? "–" : `${(100 * share).toFixed(digits)}%`;
+  return share === null || share === undefined || !Number.isFinite(share) ? "–" : `${(100 * share).toFixed(digits)}%`;
 }
 
+/** @param {number} count */
 function bytes(count) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
@@ -24,21 +26,37 @@ function bytes(count) {
   return `${short(count)} ${units[unit]}`;
 }
 
+/** @param {number} count @param {string} one */
 function counted(count, one, many = `${one}s`) {
   return `${short(count)} ${count === 1 ? one : many}`;
 }
 
-function metricText(name, value) {
-  return SHARES.includes(name) ? percent(value, 1) : short(value);
+/** @param {string} name @param {number | null | undefined} value */
+function metricText(name, value, digits = 1) {
+  return isShare(name) ? percent(value, digits) : short(value);
 }
 
-/** Round steps for an axis from low to high, about so many. */
+/** @param {string} metric */
+function isShare(metric) {
+  return SHARES.includes(metric);
+}
+
+/** @param {string} metric */
+function inWords(metric) {
+  return metric.replaceAll("_", " ");
+}
+
+/**
+ * Round steps for an axis from low to high, about so many.
+ * @param {number} low @param {number} high @param {number} about
+ */
 function ticks(low, high, about) {
   const span = high - low;
   if (!(span > 0) || about < 1) return [low];
   const raw = span / about;
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
+  const step = power * ([1, 2, 5].find((m) => m * power >= raw * 0.999) ?? 10);
+  /** @type {number[]} */
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);
   return found;
@@ -46,6 +64,7 @@ function ticks(low, high, about) {
 
 /** Tells times: in seconds, minutes or hours by how long the run is; as a clock if it counts minutes. */
 class TimeScale {
+  /** @param {string} unit @param {number} extent */
   constructor(unit, extent) {
     this.clock = unit === "min";
     this.unit = unit;
@@ -54,7 +73,7 @@ class TimeScale {
     else if (unit === "s" && extent > 900) [this.unit, this.divisor] = ["min", 60];
   }
 
-  /** A moment for a tooltip or a table. */
+  /** A moment for a tooltip or a table. @param {number | null | undefined} time */
   text(time) {
     if (time === null || time === undefined) return "–";
     if (this.clock) return clockText(time);
@@ -63,7 +82,7 @@ class TimeScale {
     return `${Number(value.toFixed(digits))}${this.unit ? ` ${this.unit}` : ""}`;
   }
 
-  /** Moments for an axis with their labels. */
+  /** Moments for an axis with their labels. @type {Ticks} */
   ticks(low, high, about) {
     const d = this.divisor;
     const places = ticks(low / d, high / d, about);
@@ -80,13 +99,18 @@ class TimeScale {
   }
 }
 
+/** @param {number} minutes */
 function clockText(minutes) {
   const seconds = Math.round(minutes * 60);
-  const two = (n) => String(n).padStart(2, "0");
+  const two = (/** @type {number} */ n) => String(n).padStart(2, "0");
   return `${two(Math.floor(seconds / 60))}:${two(seconds % 60)}`;
 }
 
-/** The first index whose item is not before the mark; items are sorted by `of`. */
+/**
+ * The first index whose item is not before the mark; items are sorted by `of`.
+ * @template T
+ * @param {T[]} items @param {number} mark @param {(item: T) => number} of
+ */
 function firstFrom(items, mark, of) {
   let [low, high] = [0, items.length];
   while (low < high) {
@@ -97,24 +121,26 @@ function firstFrom(items, mark, of) {
   return low;
 }
 
-/** Sample standard deviation; none of fewer than two. */
+/** Sample standard deviation; none of fewer than two. @param {number[]} values */
 function spread(values) {
   if (values.length < 2) return null;
   const middle = mean(values);
   return Math.sqrt(values.reduce((sum, v) => sum + (v - middle) ** 2, 0) / (values.length - 1));
 }
 
+/** @param {number[]} values */
 function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const half = sorted.length >> 1;
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
+/** Not a number of none, which `short` and `percent` show as a dash. @param {number[]} values */
 function mean(values) {
-  return values.length ? values.reduce((sum, v) => sum + v, 0) / values.length : null;
+  return values.reduce((sum, v) => sum + v, 0) / values.length;
 }
 
-/** The largest of many numbers: `Math.max(...)` overflows the stack on long lists. */
+/** The largest of many numbers: `Math.max(...)` overflows the stack on long lists. @param {number[]} values */
 function largest(values, least = 0) {
   let most = least;
   for (const value of values) if (value > most) most = value;

@@ -1,17 +1,21 @@
 // Panels about the clients of one run: the one chosen at the top where there are several.
 
+/** @param {PageState} state */
 function oneOf(state) {
   return state.runs.length > 1 ? ` Shown: ${runLabel(state, state.detail)}.` : "";
 }
 
+/** @param {PageState} state */
 function nobody(state) {
   return state.detail.lanes.length ? null : "No client has joined yet.";
 }
 
+/** @param {RunModel} run */
 function clientNames(run) {
   return run.lanes.map((lane) => lane.client);
 }
 
+/** @type {PanelSpec} */
 const idlePanel = {
   id: "idle",
   title: "Training and waiting",
@@ -20,9 +24,10 @@ const idlePanel = {
   draw(panel, state) {
     const run = state.detail;
     const spent = timeSpent(run);
+    /** @type {BarSeries[]} */
     const series = [
       { name: "training", colour: theme.of(0), values: spent.map((s) => s.busy) },
-      { name: "waiting", hatched: true, kind: "hatched", values: spent.map((s) => s.waiting) },
+      { name: "waiting", hatched: true, values: spent.map((s) => s.waiting) },
     ];
     if (spent.some((s) => s.quarantined > 0)) {
       series.push({ name: "quarantined", colour: theme.colours.bad, values: spent.map((s) => s.quarantined) });
@@ -40,13 +45,15 @@ const idlePanel = {
   },
   rows(state) {
     const spent = timeSpent(state.detail);
-    const rows = state.detail.lanes.map((lane, i) => [
-      lane.name, ...["busy", "waiting", "quarantined", "away"].map((what) => percent(spent[i][what], 1)),
-    ]);
+    const rows = state.detail.lanes.map((lane, i) => {
+      const { busy, waiting, quarantined, away } = spent[i];
+      return [lane.name, ...[busy, waiting, quarantined, away].map((share) => percent(share, 1))];
+    });
     return table(["client", "training", "waiting", "quarantined", "away"], rows, "How clients spent their time");
   },
 };
 
+/** What each client did in which share of the run. @param {RunModel} run */
 function timeSpent(run) {
   const whole = run.end || 1;
   return run.lanes.map((lane) => {
@@ -56,6 +63,7 @@ function timeSpent(run) {
   });
 }
 
+/** @type {PanelSpec} */
 const stepsPanel = {
   id: "steps",
   title: "Steps per client",
@@ -80,16 +88,17 @@ const stepsPanel = {
 
 const MOST_POINTS = 600;
 
+/** @type {PanelSpec} */
 const pacePanel = {
   id: "pace",
   title: "Pace: estimate and truth",
   caption: (state) =>
     "Each dot is one round: to the right the time per step the server expected, upwards what it took. " +
     `On the dotted line the guess was exact; above it the client was slower than expected.${oneOf(state)}`,
-  missing: (state) => (paceTasks(state.detail).length ? null : "No client has answered twice yet, so no guess can be checked."),
+  missing: (state) => (foreseen(state.detail.lanes).length ? null : "No client has answered twice yet, so no guess can be checked."),
   draw(panel, state) {
     const run = state.detail;
-    const tasks = paceTasks(run);
+    const tasks = foreseen(run.lanes);
     const scale = new TimeScale(run.unit, 0);
     const points = thinned(tasks, MOST_POINTS).map((task) => ({
       x: task.expected,
@@ -111,7 +120,7 @@ const pacePanel = {
   },
   rows(state) {
     const rows = state.detail.lanes.map((lane) => {
-      const tasks = paceTasks({ lanes: [lane] });
+      const tasks = foreseen([lane]);
       const [guess, real] = [mean(tasks.map((t) => t.expected)), mean(tasks.map(took))];
       return [lane.name, tasks.length, short(guess), short(real), tasks.length ? percent(paceError(tasks), 1) : "–"];
     });
@@ -119,18 +128,27 @@ const pacePanel = {
   },
 };
 
+/** @param {ForeseenTask} task */
 function took(task) {
   return (task.end - task.start) / task.done;
 }
 
-function paceTasks(run) {
-  return run.lanes.flatMap((lane) => lane.tasks.filter((task) => task.expected !== null && task.done > 0));
+/** @param {Lane[]} lanes */
+function foreseen(lanes) {
+  return lanes.flatMap((lane) => lane.tasks.filter(wasForeseen));
 }
 
+/** @param {Task} task @returns {task is ForeseenTask} */
+function wasForeseen(task) {
+  return task.expected !== null && task.end !== null && task.done !== null && task.done > 0;
+}
+
+/** @param {ForeseenTask[]} tasks */
 function paceError(tasks) {
   return mean(tasks.map((task) => Math.abs(task.expected - took(task)) / took(task)));
 }
 
+/** @type {PanelSpec} */
 const contributionPanel = {
   id: "contribution",
   title: "Contribution to the model",
@@ -145,7 +163,7 @@ const contributionPanel = {
     barChart(panel.chart, {
       categories: clientNames(run),
       series: [{ name: "share of all weights", colour: theme.of(2), values: weights }],
-      marks: { values: samples },
+      marks: samples,
       yText: percent, xLabel: "client", yLabel: "share of all weights",
       label: run.lanes.map((lane, i) => `${lane.name}: ${percent(weights[i], 1)}`).join(", "),
     });
@@ -159,8 +177,9 @@ const contributionPanel = {
   },
 };
 
+/** @param {RunModel} run */
 function contributions(run) {
-  const total = (of) => run.lanes.reduce((sum, lane) => sum + of(lane), 0) || 1;
+  const total = (/** @type {(lane: Lane) => number} */ of) => run.lanes.reduce((sum, lane) => sum + of(lane), 0) || 1;
   const [weight, samples] = [total((lane) => lane.weight), total((lane) => lane.samples ?? 0)];
   return {
     weights: run.lanes.map((lane) => lane.weight / weight),
@@ -168,6 +187,7 @@ function contributions(run) {
   };
 }
 
+/** @type {PanelSpec} */
 const clientAccuracyPanel = {
   id: "client-accuracy",
   title: "Accuracy per client",
@@ -180,14 +200,14 @@ const clientAccuracyPanel = {
   draw(panel, state) {
     const run = state.detail;
     const { last, best } = clientScores(run);
-    panel.heading.textContent = `${run.metric.replaceAll("_", " ").replace(/^./, (c) => c.toUpperCase())} per client`;
+    panel.heading.textContent = `${inWords(run.metric).replace(/^./, (c) => c.toUpperCase())} per client`;
     barChart(panel.chart, {
       categories: clientNames(run),
       series: [{ name: run.metric, colour: theme.of(3), values: last }],
-      marks: { values: best },
-      highest: SHARES.includes(run.metric) ? 1 : undefined,
-      yText: (value) => (SHARES.includes(run.metric) ? percent(value) : short(value)),
-      xLabel: "client", yLabel: run.metric.replaceAll("_", " "),
+      marks: best,
+      highest: isShare(run.metric) ? 1 : undefined,
+      yText: (value) => metricText(run.metric, value, 0),
+      xLabel: "client", yLabel: inWords(run.metric),
       label: run.lanes.map((lane, i) => `${lane.name}: ${metricText(run.metric, last[i])}`).join(", "),
     });
   },
@@ -199,17 +219,18 @@ const clientAccuracyPanel = {
   },
 };
 
+/** The evaluations of single clients. @param {RunModel} run */
 function clientRows(run) {
-  return run.rows.filter((row) => row.clients);
+  return run.rows.flatMap((row) => (row.clients ? [row.clients] : []));
 }
 
-/** Values are listed by client number, or named by client. */
+/** @param {RunModel} run */
 function clientScores(run) {
   const rows = clientRows(run);
-  const value = (row, lane, i) => (Array.isArray(row.clients) ? row.clients[i] : row.clients[lane.client]) ?? null;
-  const better = run.falls(run.metric) ? Math.min : Math.max;
+  /** @param {ClientValues} row @param {Lane} lane @param {number} i */
+  const value = (row, lane, i) => (Array.isArray(row) ? row[i] : row[lane.client]) ?? null;
   return {
-    last: run.lanes.map((lane, i) => value(rows.at(-1), lane, i)),
-    best: run.lanes.map((lane, i) => rows.map((row) => value(row, lane, i)).filter((v) => v !== null).reduce((a, b) => (a === null ? b : better(a, b)), null)),
+    last: run.lanes.map((lane, i) => value(rows[rows.length - 1], lane, i)),
+    best: run.lanes.map((lane, i) => bestOf(rows.map((row) => value(row, lane, i)), run.falls(run.metric))),
   };
 }

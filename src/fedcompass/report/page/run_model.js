@@ -2,86 +2,51 @@
 // The sums are those of fedcompass.simulation.statistics; how time is counted says
 // fedcompass.journal.client_time.
 
+const FASTEST = 1e-9; // seconds per step, below which fedcompass.scheduling.pace believes no client
 const clientOrder = new Intl.Collator("en", { numeric: true });
 
-class Lane {
-  constructor(client) {
-    this.client = client;
-    this.samples = null;
-    this.tasks = []; // in the order of their start
-    this.marks = []; // refusals of answers to no live task
-    this.doing = "away"; // or busy, waiting, quarantined
-    this.since = null; // when it began that; null: does not count (yet)
-    this.spans = { waiting: [], quarantined: [], away: [] }; // [from, until]; null while it lasts
-    this.open = null; // the task it is training
-    this.last = null; // the answered task after which it waits
-    this.took = []; // seconds per step of each answer, without overhead where that is known
-    this.pace = null; // what the scheduler believes: {perStep, overhead}
-    this.updates = 0;
-    this.refused = 0;
-    this.notFinite = 0; // of the refused: they held NaN or infinity
-    this.late = 0;
-    this.steps = 0;
-    this.weight = 0;
-    this.busy = 0;
-    this.waiting = 0;
-    this.quarantined = 0;
-  }
-
-  get name() {
-    return /^\d+$/.test(this.client) ? `client ${this.client}` : this.client;
-  }
-
-  /** Its seconds with what is under way counted up to now. */
-  until(now) {
-    const sums = { busy: this.busy, waiting: this.waiting, quarantined: this.quarantined };
-    if (this.doing !== "away" && this.since !== null) sums[this.doing] += Math.max(0, now - this.since);
-    return sums;
-  }
-
-  /** Do something else from now on. */
-  switchTo(doing, at) {
-    const sums = this.until(at);
-    [this.busy, this.waiting, this.quarantined] = [sums.busy, sums.waiting, sums.quarantined];
-    const spans = this.spans[this.doing];
-    const span = spans?.at(-1);
-    if (span && span[1] === null) {
-      span[1] = at;
-      if (span[0] >= at) spans.pop();
-    }
-    if (this.last) this.last.waitedUntil = at;
-    [this.doing, this.since, this.last] = [doing, at, null];
-    this.spans[doing]?.push([at, null]);
-  }
-}
-
 class RunModel {
+  /** @type {Header} */
+  header = {};
+  /** @type {Lane[]} */
+  lanes = [];
+  /** @type {Map<string, Lane>} */
+  byClient = new Map();
+  /** By their id. @type {Map<number, Task>} */
+  tasks = new Map();
+  /** @type {Merge[]} */
+  merges = [];
+  /** @type {Deadline[]} */
+  deadlines = [];
+  /** The lanes of each group's tasks. @type {Map<number, Set<Lane>>} */
+  members = new Map();
+  /** How many updates had each staleness. @type {number[]} */
+  staleness = [];
+  weighed = false; // whether the journal knows weights
+  /** Times of transfers to clients. @type {number[]} */
+  dispatched = [];
+  /** And back. @type {number[]} */
+  arrived = [];
+  /** @type {Evaluation[]} */
+  rows = [];
+  begun = false; // it has given its first task
+  now = 0;
+  damaged = 0;
+
+  /** @param {Facts} facts */
   constructor(facts) {
     this.facts = facts;
-    this.clear();
   }
 
+  /** Forget all lines. */
   clear() {
-    this.header = {};
-    this.lanes = [];
-    this.byClient = new Map();
-    this.tasks = new Map();
-    this.merges = [];
-    this.deadlines = [];
-    this.members = new Map(); // the lanes of each group's tasks
-    this.staleness = []; // how many updates had each staleness
-    this.weighed = false; // whether the journal knows weights
-    this.dispatched = []; // times of transfers to clients
-    this.arrived = []; // and back
-    this.rows = []; // evaluations
-    this.begun = false; // it has given its first task
-    this.now = 0;
-    this.damaged = 0;
+    Object.assign(this, new RunModel(this.facts));
   }
 
   get strategy() {
-    const named = this.facts.settings?.strategy?.name ?? this.facts.settings?.strategy;
-    return (typeof named === "string" && named) || this.header.strategy?.name || "schedule";
+    const chosen = this.facts.settings?.strategy;
+    const named = typeof chosen === "string" ? chosen : chosen?.name;
+    return named || this.header.strategy?.name || "schedule";
   }
 
   get seed() {
@@ -96,6 +61,10 @@ class RunModel {
 
   get unit() {
     return this.header.unit ?? "s";
+  }
+
+  get scale() {
+    return new TimeScale(this.unit, this.end);
   }
 
   get metric() {
@@ -145,10 +114,11 @@ class RunModel {
   }
 
   metricNames() {
-    const row = this.rows[0] || {};
+    const row = this.rows[0] ?? {};
     return Object.keys(row).filter((key) => !["time", "version", "clients"].includes(key));
   }
 
+  /** @param {LineFile} file @param {string} line */
   addLine(file, line) {
     try {
       const record = JSON.parse(line);
@@ -161,6 +131,7 @@ class RunModel {
     }
   }
 
+  /** @param {string} client */
   lane(client) {
     let lane = this.byClient.get(client);
     if (!lane) {
@@ -173,9 +144,10 @@ class RunModel {
     return lane;
   }
 
+  /** @param {JournalEvent} record */
   takeEvent(record) {
     if (record.at > this.now) this.now = record.at;
-    if (record.client === undefined) return;
+    if (!("client" in record)) return;
     const lane = this.lane(record.client);
     switch (record.event) {
       case "ClientJoined":
@@ -185,16 +157,17 @@ class RunModel {
         this.wait(lane, record.at);
         break;
       case "UpdateArrived":
-        this.answer(lane, record, record.steps_done > 0 ? "done" : "lost");
-        this.arrived.push(record.at);
+        this.arrive(lane, record);
         break;
-      case "UpdateRefused":
+      case "UpdateRefused": {
         lane.refused += 1;
         if (record.reason === "not-finite") lane.notFinite += 1;
         this.arrived.push(record.at);
-        if (lane.open?.id === record.task) this.answer(lane, record, "refused");
+        const task = this.answer(lane, record, "refused");
+        if (task) task.reason = record.reason;
         else lane.marks.push({ at: record.at, reason: record.reason });
         break;
+      }
       case "TaskLost":
         this.answer(lane, record, "lost");
         break;
@@ -208,6 +181,7 @@ class RunModel {
     }
   }
 
+  /** @param {JournalCommand} record */
   takeCommand(record) {
     switch (record.command) {
       case "StartTraining":
@@ -236,9 +210,11 @@ class RunModel {
     }
   }
 
+  /** @param {Lane} lane @param {StartTraining} record */
   start(lane, record) {
     const pace = lane.pace;
     const expected = pace ? pace.overhead / record.steps + pace.perStep : null;
+    /** @type {Task} */
     const task = {
       id: record.task,
       lane,
@@ -249,7 +225,7 @@ class RunModel {
       group: record.group,
       version: record.version,
       state: "open",
-      expected, // seconds per step, as the scheduler believed when it gave the task
+      expected,
       staleness: null,
       weight: null,
       reason: null,
@@ -259,15 +235,15 @@ class RunModel {
     lane.switchTo("busy", record.at);
     lane.tasks.push(task);
     if (task.group !== null) {
-      if (!this.members.has(task.group)) this.members.set(task.group, new Set());
-      this.members.get(task.group).add(lane);
+      const members = this.members.get(task.group) ?? new Set();
+      this.members.set(task.group, members.add(lane));
     }
     this.tasks.set(task.id, task);
     this.dispatched.push(record.at);
     lane.open = task;
   }
 
-  /** Nobody waits before the run's first task. */
+  /** Nobody waits before the run's first task. @param {number} at */
   begin(at) {
     this.begun = true;
     for (const lane of this.lanes.filter((one) => one.doing === "waiting")) {
@@ -276,6 +252,7 @@ class RunModel {
     }
   }
 
+  /** @param {Lane} lane @param {number} at */
   wait(lane, at) {
     lane.switchTo("waiting", at);
     if (this.begun) return;
@@ -283,28 +260,36 @@ class RunModel {
     lane.spans.waiting.pop();
   }
 
+  /**
+   * Ends a client's task and gives it; null for a stray answer, which changes nothing.
+   * @param {Lane} lane @param {{ at: number, task: number }} record @param {TaskState} state
+   */
   answer(lane, record, state) {
     const task = lane.open;
-    if (task?.id !== record.task) return; // a stray answer, which changes nothing
+    if (task?.id !== record.task) return null;
     task.end = record.at;
     task.state = state;
-    task.reason = record.reason ?? null;
-    task.done = record.steps_done ?? null;
     this.wait(lane, record.at);
     [lane.open, lane.last] = [null, task];
-    if (state === "done") this.learnPace(lane, task, record.compute_seconds);
+    return task;
   }
 
-  /** As fedcompass.scheduling.pace.observed. */
-  learnPace(lane, task, compute) {
+  /** @param {Lane} lane @param {Arrival} record */
+  arrive(lane, record) {
+    this.arrived.push(record.at);
+    const task = this.answer(lane, record, record.steps_done > 0 ? "done" : "lost");
+    if (!task) return;
+    task.done = record.steps_done;
+    if (task.done > 0) this.learnPace(lane, record, record.at - task.start);
+  }
+
+  /** As fedcompass.scheduling.pace.observed. @param {Lane} lane @param {Arrival} record @param {number} elapsed */
+  learnPace(lane, { steps_done: steps, compute_seconds: told = null }, elapsed) {
     const settings = this.header.strategy?.scheduling?.pace ?? {};
-    const elapsed = task.end - task.start;
-    const apart = settings.overhead_aware && compute >= 0 && compute <= elapsed && compute !== null;
-    const seen = apart
-      ? { perStep: compute / task.done, overhead: elapsed - compute }
-      : { perStep: elapsed / task.done, overhead: 0 };
-    const known = compute >= 0 && compute <= elapsed && compute !== null;
-    lane.took.push((known ? compute : elapsed) / task.done);
+    const compute = told !== null && told >= 0 && told <= elapsed ? told : elapsed; // else not believed
+    const spent = settings.overhead_aware ? compute : elapsed;
+    const seen = { perStep: Math.max(spent / steps, FASTEST), overhead: elapsed - spent };
+    lane.took.push(Math.max(compute / steps, FASTEST));
     const newest = settings.newest_weight ?? 1;
     const before = lane.pace ?? seen;
     lane.pace = {
@@ -313,6 +298,7 @@ class RunModel {
     };
   }
 
+  /** @param {Lane} lane @param {Fold} record */
   fold(lane, record) {
     lane.updates += 1;
     lane.steps += record.steps;
@@ -331,7 +317,7 @@ class RunModel {
     }
   }
 
-  /** The task it is at is lost. */
+  /** The task it is at is lost. @param {Lane} lane @param {number} at */
   drop(lane, at) {
     if (lane.open) [lane.open.end, lane.open.state] = [at, "gone"];
     lane.open = null;
@@ -372,34 +358,60 @@ class RunModel {
     return paces.length > 1 ? largest(paces) / paces.reduce((a, b) => Math.min(a, b)) : null;
   }
 
-  /** How often the model had travelled, down or up, before an evaluation. */
+  /** How often the model had travelled, down or up, before an evaluation. @param {number} time */
   transfersBefore(time) {
     const down = firstFrom(this.dispatched, time, (t) => t);
     const up = firstFrom(this.arrived, time * (1 + 1e-12), (t) => t);
     return down + up;
   }
 
-  /** Whether a metric is to fall; a record of old does not say, and then only a loss is. */
+  /** Whether a metric is to fall; a record of old does not say, and then only a loss is. @param {string} metric */
   falls(metric) {
     const { settings } = this.facts;
     if (metric === this.metric && typeof settings?.higher_is_better === "boolean") return !settings.higher_is_better;
     return (this.header.lower_is_better ?? ["loss"]).includes(metric);
   }
 
-  timeTo(target, metric) {
-    const enough = (value) => (this.falls(metric) ? value <= target : value >= target);
-    const row = this.rows.find((r) => typeof r[metric] === "number" && enough(r[metric]));
-    return row ? row.time : null;
+  /** Where an evaluation stands along an axis. @param {Evaluation} row @param {Axis} axis */
+  place(row, axis) {
+    if (axis === "time") return row.time;
+    if (axis === "updates") return row.version;
+    return this.transfersBefore(row.time) * (this.modelBytes ?? 1);
   }
 
-  top(metric) {
-    let best = null;
-    for (const row of this.rows) {
-      const value = row[metric];
-      if (typeof value !== "number") continue;
-      if (best === null || (this.falls(metric) ? value < best[metric] : value > best[metric])) best = row;
-    }
-    return best;
+  /** The first evaluation that is as good as the target. @param {number} target @param {string} metric */
+  reached(target, metric) {
+    const falls = this.falls(metric);
+    return this.rows.find((row) => {
+      const value = measured(row, metric);
+      return value !== null && (falls ? value <= target : value >= target);
+    });
   }
+
+  /** The best value of a metric. @param {string} metric */
+  top(metric) {
+    return bestOf(this.rows.map((row) => measured(row, metric)), this.falls(metric));
+  }
+}
+
+/** A metric's value; null if there is none. @param {Evaluation} row @param {string} metric */
+function measured(row, metric) {
+  const value = row[metric];
+  return typeof value === "number" ? value : null;
+}
+
+/** The best of the values that are there. @param {(number | null)[]} values @param {boolean} falls */
+function bestOf(values, falls) {
+  /** @type {number | null} */
+  let best = null;
+  for (const value of values) {
+    if (value !== null && (best === null || (falls ? value < best : value > best))) best = value;
+  }
+  return best;
+}
+
+/** One for several runs. @param {RunModel[]} runs */
+function commonScale(runs) {
+  return new TimeScale(runs[0].unit, largest(runs.map((run) => run.end)));
 }
 

@@ -1,14 +1,22 @@
 // The timeline's colours, hatching and marks.
 
-function colourOf(task) {
-  return task.group === null ? theme.colours["warm-up"] : theme.of(task.group - 1);
+/** @param {HTMLCanvasElement} canvas @param {CanvasRenderingContext2DSettings} [settings] */
+function penOf(canvas, settings) {
+  const pen = canvas.getContext("2d", settings);
+  if (!pen) throw new Error("This browser cannot draw on a canvas.");
+  return pen;
 }
 
+/** @param {Task} task */
+function colourOf(task) {
+  return task.group === null ? theme.colours.warmUp : theme.of(task.group - 1);
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {number} ratio */
 function hatching(pen, ratio) {
-  const tile = document.createElement("canvas");
   const size = Math.round(6 * ratio);
-  tile.width = tile.height = size;
-  const ink = tile.getContext("2d");
+  const tile = el("canvas", { width: size, height: size });
+  const ink = penOf(tile);
   ink.strokeStyle = theme.colours.soft;
   ink.globalAlpha = 0.6;
   ink.lineWidth = ratio;
@@ -19,10 +27,11 @@ function hatching(pen, ratio) {
   }
   ink.stroke();
   const pattern = pen.createPattern(tile, "repeat");
-  pattern.setTransform(new DOMMatrix().scale(1 / ratio));
-  return pattern;
+  pattern?.setTransform(new DOMMatrix().scale(1 / ratio));
+  return pattern ?? theme.colours.line;
 }
 
+/** @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y */
 function diamond(pen, x, y) {
   pen.beginPath();
   pen.moveTo(x, y - 4);
@@ -33,6 +42,7 @@ function diamond(pen, x, y) {
   pen.fill();
 }
 
+/** @param {CanvasRenderingContext2D} pen @param {TaskState} state @param {number} x @param {number} y */
 function drawMark(pen, state, x, y) {
   pen.lineWidth = 2;
   pen.strokeStyle = theme.colours.panel;
@@ -62,6 +72,7 @@ function drawMark(pen, state, x, y) {
   pen.stroke();
 }
 
+/** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} width */
 function shortened(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
   let cut = text;

@@ -1,9 +1,37 @@
-// What the timeline says about a task.
+// What the timeline says about what is in it.
 
-function taskLines(task, text) {
+/**
+ * About what is at a point; nothing about nothing.
+ * @param {Found | null} found @param {TimeScale} scale @param {number} end @returns {TipWords | null}
+ */
+function wordsAbout(found, scale, end) {
+  if (!found) return null;
+  if ("merge" in found) return mergeWords(found.merge, scale);
+  const { name } = found.lane;
+  if ("task" in found) return [name, taskLines(found.task, scale)];
+  if ("mark" in found) return [name, [`refused at ${scale.text(found.mark.at)}: ${found.mark.reason}`]];
+  const [from, until] = [found.span[0], found.span[1] ?? end];
+  const words = `${SPANS[found.what]} ${scale.text(until - from)}`;
+  return [name, [words, `${scale.text(from)} to ${scale.text(until)}`]];
+}
+
+const SPANS = { waiting: "waits", quarantined: "is in quarantine", away: "is away" };
+const MOST_NAMES = 14;
+
+/** @param {Merge} merge @param {TimeScale} scale @returns {TipWords} */
+function mergeWords(merge, scale) {
+  const names = merge.contributions.map(([client, , staleness]) => `${clientName(client)}: ${behind(staleness)}`);
+  const more = names.length - MOST_NAMES;
+  const shown = more > 1 ? [...names.slice(0, MOST_NAMES), `and ${more} more`] : names;
+  const from = merge.group === null ? "" : ` of group ${merge.group}`;
+  return [`merge${from} at ${scale.text(merge.at)}: version ${merge.version}`, shown];
+}
+
+/** @param {Task} task @param {TimeScale} scale */
+function taskLines(task, scale) {
   const lines = [`${task.asked} steps, ${groupText(task)}`];
-  const end = task.end === null ? "now" : text(task.end);
-  lines.push(`${text(task.start)} to ${end}, from version ${task.version}`);
+  const end = task.end === null ? "now" : scale.text(task.end);
+  lines.push(`${scale.text(task.start)} to ${end}, from version ${task.version}`);
   if (task.staleness !== null) lines.push(`staleness ${task.staleness}: ${behind(task.staleness)}`);
   if (task.weight !== null) lines.push(`weight ${short(task.weight)}`);
   if (task.done !== null && task.done !== task.asked) lines.push(`${task.done} steps done`);
@@ -12,6 +40,7 @@ function taskLines(task, text) {
   return lines;
 }
 
+/** @type {Record<TaskState, string>} */
 const STATES = {
   open: "still training",
   late: "late: its group had merged, so it waits for the next merge",
@@ -21,10 +50,12 @@ const STATES = {
   done: "",
 };
 
+/** @param {number} staleness */
 function behind(staleness) {
   return staleness === 0 ? "up to date" : `${counted(staleness, "version")} behind`;
 }
 
+/** @param {Task} task */
 function groupText(task) {
   return task.group === null ? "no group" : `group ${task.group}`;
 }

@@ -1,0 +1,166 @@
+// The panel of timelines, and the same as a table of one client's rounds.
+
+/** The run of each group that has a timeline. @param {PageState} state */
+function timelineRuns(state) {
+  return state.groups.map((group) => group.run(state.seed)).filter((run) => run.lanes.length);
+}
+
+/** @type {PanelSpec} */
+const timelinePanel = {
+  id: "timeline",
+  title: "Timeline",
+  wide: true,
+  caption: (state) =>
+    "Time runs to the right; each lane is one client and each bar one round of local training, " +
+    "labelled with its number of steps. Bars of one colour were planned to arrive together. " +
+    "Each vertical line with a diamond is a merge: the model becomes a new version. " +
+    (state.groups.length > 1 ? "All strategies share one time axis, so lines below each other happen at the same moment." : ""),
+  missing: (state) => (timelineRuns(state).length ? null : "No client has joined yet."),
+  draw(panel, state) {
+    const shown = timelineRuns(state);
+    const { view } = state;
+    const scale = commonScale(shown);
+    const runs = shown.map((run) => `${state.all.indexOf(run)}:${run.lanes.length}:${run.unit}`);
+    const signature = [state.theme, ...runs].join();
+    if (panel.signature !== signature) {
+      panel.signature = signature;
+      view.tallest = shown.length > 1 ? 330 : 560;
+      view.timelines = shown.map((run) => new Timeline(run, view, scale));
+      panel.chart.replaceChildren(...view.timelines.map((timeline) => timelineBox(timeline, state)));
+      for (const timeline of view.timelines) view.attach(timeline);
+      panel.controls.replaceChildren(...timelineControls(view));
+      view.layout();
+    }
+    panel.legend.replaceChildren(...timelineLegend(shown));
+    for (const timeline of view.timelines) timeline.scale = scale;
+    const extent = largest(shown.map((run) => run.end));
+    view.reach(extent, state.live ? extent : readableTime(shown));
+  },
+  rows: taskTable,
+};
+
+const ROUNDS = 40; // bars in a lane that can still be read
+
+/**
+ * How much time to show at first: all, or as much as the busiest client needs for some rounds.
+ * @param {RunModel[]} runs
+ */
+function readableTime(runs) {
+  const ends = runs.flatMap((run) =>
+    run.lanes.map((lane) => (lane.tasks.length > 2 * ROUNDS ? lane.tasks[ROUNDS].start : run.end)),
+  );
+  return ends.reduce((a, b) => Math.min(a, b), Infinity);
+}
+
+/** @param {Timeline} timeline @param {PageState} state */
+function timelineBox(timeline, state) {
+  const label = runLabel(state, timeline.run);
+  const alone = state.groups.length === 1 && label === state.groups[0].label;
+  return el("div", { class: "lane-box" }, alone ? null : el("h3", null, label), timeline.element);
+}
+
+/** @param {string} label @param {string} text @param {() => void} act */
+function button(label, text, act) {
+  return el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
+}
+
+/** @param {TimeView} view */
+function timelineControls(view) {
+  return [
+    button("Zoom in", "+", () => view.zoom(0.6)),
+    button("Zoom out", "−", () => view.zoom(1 / 0.6)),
+    button("Earlier", "◀", () => view.pan(-0.3)),
+    button("Later", "▶", () => view.pan(0.3)),
+    button("Show everything", "all", () => view.all()),
+    view.slider,
+    el("span", { class: "hint" }, "Drag to move, Ctrl + wheel to zoom; keys: ← → + − 0, Shift + arrows from bar to bar."),
+  ];
+}
+
+/** @param {RunModel[]} runs */
+function timelineLegend(runs) {
+  const tasks = runs.flatMap((run) => [...run.tasks.values()]);
+  const timed = runs.some((run) => run.deadlines.length);
+  const grouped = timed || tasks.some((task) => task.group !== null);
+  const states = new Set(tasks.map((task) => task.state));
+  const groups = ["group 1", "group 2", "group 3 …"].map((name, n) => ({ name, colour: theme.of(n) }));
+  const ungrouped = grouped ? "no group: warm-up, or a strategy without groups" : "local training";
+  return [
+    ...legendOf([
+      ...(grouped ? groups : []),
+      { name: ungrouped, colour: theme.colours.warmUp },
+      { name: "waiting", hatched: true },
+    ]),
+    lineKey("merge", null, "merge"),
+    ...(timed ? [lineKey("deadline", "2 3", "latest time a group is waited for")] : []),
+    ...(states.has("late") ? [markKey("late", "came late")] : []),
+    ...(states.has("refused") ? [markKey("refused", "update refused")] : []),
+    ...(states.has("lost") || states.has("gone") ? [markKey("lost", "task lost")] : []),
+  ];
+}
+
+/** @param {TaskState} state @param {string} text */
+function markKey(state, text) {
+  const key = el("canvas", { width: 16, height: 16, "aria-hidden": "true" });
+  drawMark(penOf(key), state, 8, 8);
+  return el("span", { class: "key" }, key, ` ${text}`);
+}
+
+/** @param {"merge" | "deadline"} name @param {string | null} dash @param {string} text */
+function lineKey(name, dash, text) {
+  const key = svg("svg", { width: 14, height: 14, "aria-hidden": "true" },
+    svg("line", { x1: 7, x2: 7, y2: 14, class: name, "stroke-dasharray": dash }),
+    name === "merge" ? svg("path", { d: "M7 1l4 4l-4 4l-4-4z", class: "diamond" }) : null);
+  return el("span", { class: "key" }, key, ` ${text}`);
+}
+
+const PAGE = 50;
+
+/** The timeline as a table: one client's rounds, some at a time. @param {PageState} state @param {() => void} again */
+function taskTable(state, again) {
+  const run = state.detail;
+  if (!run.lanes.length) return el("p", { class: "missing" }, "No client has joined yet.");
+  const choice = state.rounds;
+  const lane = run.lanes[Math.min(choice.client, run.lanes.length - 1)];
+  const from = choice.from < lane.tasks.length ? choice.from : 0; // another run may have fewer
+  const last = Math.min(from + PAGE, lane.tasks.length);
+  const turn = (/** @type {number} */ to) => {
+    choice.from = to;
+    again();
+  };
+  return [
+    el(
+      "div",
+      { class: "controls" },
+      chooser("Client", run.lanes.map((one) => one.name), run.lanes.indexOf(lane), (client) => {
+        choice.client = client;
+        turn(0);
+      }),
+      el("button", { type: "button", disabled: from === 0, onclick: () => turn(Math.max(0, from - PAGE)) }, "earlier"),
+      el("span", null, ` rounds ${from + 1} to ${last} of ${lane.tasks.length} `),
+      el("button", { type: "button", disabled: last >= lane.tasks.length, onclick: () => turn(from + PAGE) }, "later"),
+    ),
+    table(
+      ["start", "end", "steps", "group", "from version", "staleness", "weight", "then waited", "outcome"],
+      lane.tasks.slice(from, last).map((task) => taskRow(task, run.scale)),
+      `Rounds of ${lane.name}, ${runLabel(state, run)}`,
+    ),
+  ];
+}
+
+/** @param {Task} task @param {TimeScale} scale */
+function taskRow(task, scale) {
+  const { end, waitedUntil, reason } = task;
+  const outcome = STATES[task.state].split(":")[0];
+  return [
+    scale.text(task.start),
+    scale.text(end),
+    task.asked,
+    task.group ?? "–",
+    task.version,
+    task.staleness ?? "–",
+    short(task.weight),
+    end === null || waitedUntil === null ? "–" : scale.text(waitedUntil - end),
+    task.state === "done" ? "merged or waiting to be" : `${outcome}${reason ? `: ${reason}` : ""}`,
+  ];
+}
