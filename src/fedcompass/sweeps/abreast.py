@@ -13,8 +13,9 @@ from fedcompass.simulation.executors import Job
 from fedcompass.simulation.executors.stacked import StackedExecutor, drive_stacked
 from fedcompass.simulation.executors.workshop import Workshop
 from fedcompass.simulation.problems import build_problem
+from fedcompass.simulation.run import Run
 from fedcompass.sweeps.one_at_a_time import Stops, device_name, place
-from fedcompass.sweeps.pausable import PausableRun, Paused, opened
+from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
 from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.problem import Problem
 
@@ -50,7 +51,7 @@ class Abreast:
         self._live = live
         self._name = device_name(device, "stacked")
         self._keys = count()
-        self._runs: dict[int, tuple[PausableRun, ExitStack]] = {}  # by their number in the drive
+        self._runs: dict[int, tuple[Run, ExitStack]] = {}  # by their number in the drive
         self._not_begun: list[Record] = []  # failures
 
     def records(
@@ -87,11 +88,9 @@ class Abreast:
                 continue
             self._runs[next(numbers)] = run, stack
             # Saving hundreds of live runs now and then would cost more than a crash does.
-            yield run.pausable_steps(self._stops, checkpoint_every=inf)
+            yield pausable_steps(run, self._stops, checkpoint_every=inf)
 
-    def _opened(
-        self, experiment: Experiment, problem: Problem | None
-    ) -> tuple[PausableRun, ExitStack]:
+    def _opened(self, experiment: Experiment, problem: Problem | None) -> tuple[Run, ExitStack]:
         problem = problem or build_problem(experiment)
         executor = StackedExecutor(
             problem, experiment.local, experiment.seed, workshop=self._workshop

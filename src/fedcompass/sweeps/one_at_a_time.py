@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.executors import Executor, Job, SerialExecutor
+from fedcompass.simulation.executors import SerialExecutor
 from fedcompass.simulation.problems import build_problem
-from fedcompass.sweeps.pausable import Paused, opened
+from fedcompass.simulation.run import drive
+from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
 from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.problem import Problem
 
@@ -41,21 +41,12 @@ def carry_out(
         problem = problem or build_problem(experiment)
         executor = SerialExecutor(problem, experiment.local, experiment.seed, device)
         with opened(experiment, problem, executor, path=path, device=device) as run:
-            _drive(run.pausable_steps(stops), executor)
+            drive(pausable_steps(run, stops), executor)
             return record_of(run.result(), device_name(device))
     except Paused:
         return None
     except Exception as error:  # whatever a model or a setting did: the next run goes on
         return failed_record(experiment, error, device_name(device))
-
-
-def _drive(steps: Generator[Job, Any, None], executor: Executor) -> None:
-    try:
-        job = next(steps)
-        while True:
-            job = steps.send(executor.result(job))
-    except StopIteration:
-        return
 
 
 def place(folder: Path | None, experiment: Experiment) -> Path | None:

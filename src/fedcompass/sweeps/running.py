@@ -6,10 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-import torch
-
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.simulation.run import check_device
 from fedcompass.sweeps.abreast import Abreast
 from fedcompass.sweeps.in_processes import in_processes
 from fedcompass.sweeps.one_at_a_time import one_at_a_time
@@ -99,7 +98,7 @@ def _here(
     folder: Path | None,
 ) -> Generator[Record, None, None]:
     """Who carries them out on this machine."""
-    _check_device(device)
+    check_device(device)
     count = min(workers or os.cpu_count() or 1, max(len(pending), 1))
     if chosen == "stacked":
         abreast = Abreast(
@@ -124,11 +123,3 @@ def _executor(executor: SweepExecutor | None, device: str, max_stack: int | None
             f"max_stack is {max_stack}; allowed: at least 1, and with the stacked executor only"
         )
     return chosen
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingsError(f"device is {device!r}, which cannot be used: {reason}") from None
