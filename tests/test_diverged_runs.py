@@ -15,7 +15,8 @@ from fedcompass.cli import app
 from fedcompass.cli.deploy_words import summary_line
 from fedcompass.simulation.ending import trouble
 from fedcompass.simulation.run import simulate
-from fedcompass.sweeps import Record, Store
+from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.store import Store
 
 TOO_FAST = ("--learning-rate", "1e30")
 

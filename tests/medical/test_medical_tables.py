@@ -20,8 +20,8 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.medical_runs import MEDICAL
 from fedcompass.paper.medical_tables import medical_grid, medical_lines
 from fedcompass.paper.report import write_report
-from fedcompass.paper.results import Results
-from fedcompass.sweeps import Sweep
+from fedcompass.paper.stored_runs import Results
+from fedcompass.sweeps.sweep_file import Sweep
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates

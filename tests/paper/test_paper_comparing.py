@@ -16,7 +16,7 @@ from fedcompass.paper.comparing import Comparison, compared, rank_correlation
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.rendering import curve_grids, grids, seed_grids, summary_lines, wins_grids
 from fedcompass.paper.report import write_report
-from fedcompass.paper.results import Results, value_at
+from fedcompass.paper.stored_runs import Results, value_at
 
 EXP = Cell("mnist-class", 5, "exp")
 TABLE = entry_named("table-1")

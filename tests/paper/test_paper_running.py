@@ -10,8 +10,8 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import compared
 from fedcompass.paper.cost import expected_steps, tasks_in_a_row
 from fedcompass.paper.entry import PlannedRun
-from fedcompass.paper.results import Results
 from fedcompass.paper.running import longest_first, missing, run_entry
+from fedcompass.paper.stored_runs import Results
 
 MINI = Cell("mini-class", 5, "homo")
 SHORT = horizons.Rounds(horizons.Horizons(0.5, 1), horizons.Horizons(0.5, 1))

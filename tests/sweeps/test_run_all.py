@@ -12,9 +12,11 @@ from tests.sweeps.small_sweeps import experiments
 from fedcompass.errors import DataError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.run import simulate
-from fedcompass.sweeps import Record, Store, record_of, run_all
 from fedcompass.sweeps.abreast import Abreast
 from fedcompass.sweeps.one_at_a_time import carry_out, place
+from fedcompass.sweeps.record import Record, record_of
+from fedcompass.sweeps.running import run_all
+from fedcompass.sweeps.store import Store
 
 MODELS = "tests.sweeps.small_sweeps"
 

@@ -6,14 +6,10 @@ import pytest
 from tests.sweeps.small_sweeps import made_record, small_sweep
 
 from fedcompass.errors import SettingsError
-from fedcompass.sweeps import (
-    Comparison,
-    Results,
-    Store,
-    csv_table,
-    latex_table,
-    markdown_table,
-)
+from fedcompass.sweeps.comparison import Comparison
+from fedcompass.sweeps.formats import csv_table, latex_table, markdown_table
+from fedcompass.sweeps.results import Results
+from fedcompass.sweeps.store import Store
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from fedcompass.errors import RunFolderError, SettingsError
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
-    from fedcompass.simulation.comparison import Outcome, StrategyRow
+    from fedcompass.sweeps.over_seeds import Outcome, StrategyRow
     from fedcompass.tracking import OpenTracker
 
 __all__ = ["compare"]
@@ -70,7 +70,7 @@ def compare(
     Exits with 1 if a run broke off: nobody was left to train. The others are shown all the same.
     """
     given = {key: value for key, value in locals().items() if key in opt.KEYS}
-    from fedcompass.simulation.comparison import comparison_rows, troubles
+    from fedcompass.sweeps.over_seeds import comparison_rows, troubles
 
     openers = track.tracker_openers(tensorboard, mlflow)
     grid = _grid(file, assignments, given, strategies, seeds)

@@ -81,8 +81,8 @@ def _run(
     """
     from fedcompass.paper.catalogue import entry_named
     from fedcompass.paper.cells import chosen
-    from fedcompass.paper.results import Results, results_folder
     from fedcompass.paper.running import missing, run_entry
+    from fedcompass.paper.stored_runs import Results, results_folder
 
     entry, folder = entry_named(name).only(rows).under(profile), results_folder(results)
     if entry.kind == "groups":
@@ -173,7 +173,7 @@ def _report(
 ) -> None:
     """Write our tables into the documentation, between its markers."""
     from fedcompass.paper.report import write_report
-    from fedcompass.paper.results import results_folder
+    from fedcompass.paper.stored_runs import results_folder
 
     written = write_report(page, results_folder(results))
     print(f"{page}: {written} sections written")

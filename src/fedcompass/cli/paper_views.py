@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedcompass.paper.cells import Cell
     from fedcompass.paper.entry import Entry
     from fedcompass.paper.rendering import Grid
-    from fedcompass.paper.results import Results
+    from fedcompass.paper.stored_runs import Results
 
 __all__ = ["CellsOption", "NameArgument", "ProfileOption", "ResultsOption", "plot", "show"]
 
@@ -54,7 +54,7 @@ def show(
 ) -> None:
     """Print paper | as written | as run for a table, or the numbers behind a figure."""
     from fedcompass.paper.catalogue import entry_named
-    from fedcompass.paper.results import Results, results_folder
+    from fedcompass.paper.stored_runs import Results, results_folder
 
     entry, folder = entry_named(name).under(profile), results_folder(results)
     seeds = None if seeds is None else entry.first_seed + seeds
@@ -167,7 +167,7 @@ def plot(
     """Draw a figure."""
     from fedcompass.cli.picture_file import picture_file
     from fedcompass.paper.catalogue import entry_named
-    from fedcompass.paper.results import Results, results_folder
+    from fedcompass.paper.stored_runs import Results, results_folder
 
     entry, folder = entry_named(name), results_folder(results)
     path = output or Path(f"{entry.name}.png")

@@ -10,7 +10,8 @@ from fedcompass.cli import options as opt
 from fedcompass.cli.duration import parse_duration
 
 if TYPE_CHECKING:
-    from fedcompass.sweeps import Store, Sweep
+    from fedcompass.sweeps.store import Store
+    from fedcompass.sweeps.sweep_file import Sweep
 
 __all__ = ["RESULTS", "sweep", "usual_store"]
 
@@ -49,7 +50,8 @@ def sweep(
     """
     seconds = None if budget is None else parse_duration(budget)
     from fedcompass.cli.sweep_progress import SweepProgress
-    from fedcompass.sweeps import Store, Sweep
+    from fedcompass.sweeps.store import Store
+    from fedcompass.sweeps.sweep_file import Sweep
 
     given = Sweep.from_toml(file)
     results = Store(store or usual_store(given))
@@ -71,7 +73,7 @@ def sweep(
 
 def _carry_out(sweep: "Sweep", store: "Store", progress: Any, options: dict[str, Any]) -> int:
     """Run; how many failed."""
-    from fedcompass.sweeps import run_all
+    from fedcompass.sweeps.running import run_all
 
     failed = 0
     try:

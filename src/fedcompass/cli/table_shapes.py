@@ -7,9 +7,9 @@ from math import isnan
 
 from fedcompass.cli.metric_text import metric_text
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.comparison import troubles
-from fedcompass.sweeps import Cell, Comparison
+from fedcompass.sweeps.comparison import Cell, Comparison
 from fedcompass.sweeps.grid import label_of
+from fedcompass.sweeps.over_seeds import troubles
 
 __all__ = ["Shape", "every_number", "grids", "listing", "notes"]
 

@@ -7,7 +7,7 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.rendering import Grid
-from fedcompass.paper.results import Results
+from fedcompass.paper.stored_runs import Results
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 from fedcompass.theory import equilibrium_groups
 

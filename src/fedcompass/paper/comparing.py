@@ -17,7 +17,7 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.numbers import Printed
-from fedcompass.paper.results import Results, StoredRun
+from fedcompass.paper.stored_runs import Results, StoredRun
 
 __all__ = [
     "Compared",

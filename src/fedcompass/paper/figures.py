@@ -9,7 +9,7 @@ from fedcompass.errors import MissingExtra, SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import SETTLING, FleetGroups
-from fedcompass.paper.results import Results, StoredRun, value_at
+from fedcompass.paper.stored_runs import Results, StoredRun, value_at
 from fedcompass.paper.timelines import TIMELINES, UNTIL, Task, clock, schedule, tasks
 from fedcompass.simulation.timetable import Merge
 

@@ -7,7 +7,7 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Compared, Comparison, compared, mean_time
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.rendering import Grid
-from fedcompass.paper.results import Results
+from fedcompass.paper.stored_runs import Results
 
 __all__ = ["medical_grid", "medical_lines"]
 

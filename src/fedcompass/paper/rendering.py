@@ -10,7 +10,7 @@ from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import HEADINGS, FleetGroups, summary_rows
 from fedcompass.paper.hyperparameters import row_horizons
 from fedcompass.paper.numbers import Printed, Quantity
-from fedcompass.paper.results import Results, StoredRun, value_at
+from fedcompass.paper.stored_runs import Results, StoredRun, value_at
 
 __all__ = [
     "Grid",

@@ -23,7 +23,7 @@ from fedcompass.paper.rendering import (
     summary_lines,
     wins_grids,
 )
-from fedcompass.paper.results import Results
+from fedcompass.paper.stored_runs import Results
 
 __all__ = ["rendered", "write_report"]
 

@@ -11,12 +11,12 @@ from fedcompass.as_run import HABITS
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.cost import tasks_in_a_row
 from fedcompass.paper.entry import Entry, PlannedRun
-from fedcompass.paper.results import Results
+from fedcompass.paper.stored_runs import Results
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
-    from fedcompass.sweeps import Record
+    from fedcompass.sweeps.record import Record
     from fedcompass.sweeps.running import SweepExecutor
 
 __all__ = ["Progress", "experiments_of", "longest_first", "missing", "run_entry", "store_of"]
@@ -94,7 +94,8 @@ def run_entry(
         max_stack: most tasks in a stack.
         data_root: where the datasets lie.
     """
-    from fedcompass.sweeps import Store, run_all
+    from fedcompass.sweeps.running import run_all
+    from fedcompass.sweeps.store import Store
 
     if executor == "stacked" or (executor is None and device != "cpu"):
         runs = longest_first(runs)

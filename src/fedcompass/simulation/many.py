@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.comparison import Outcome
 from fedcompass.simulation.ending import broke_off
+from fedcompass.sweeps.over_seeds import Outcome
 
 __all__ = ["simulate_many"]
 

@@ -9,9 +9,9 @@ from fedcompass import __version__
 from fedcompass.errors import FedcompassError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
-from fedcompass.simulation.comparison import Outcome
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.simulation.result import Result, score
+from fedcompass.sweeps.over_seeds import Outcome
 from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = [

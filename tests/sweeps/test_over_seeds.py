@@ -1,4 +1,4 @@
-from fedcompass.simulation.comparison import Outcome, StrategyRow, comparison_rows
+from fedcompass.sweeps.over_seeds import Outcome, StrategyRow, comparison_rows
 
 
 def outcome(strategy: str, seed: int, time: float | None, top: float = 0.9) -> Outcome:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.comparison import Outcome, StrategyRow, comparison_rows
+from fedcompass.sweeps.over_seeds import Outcome, StrategyRow, comparison_rows
 from fedcompass.sweeps.results import Entry, Results
 
 __all__ = ["Cell", "Comparison", "compared_axis"]
