@@ -36,9 +36,10 @@ __all__ = [
     "Target",
     "TierRatio",
     "KEYS",
+    "assigned",
     "experiment_from",
+    "file_and_options",
     "named",
-    "nested",
     "next_free",
     "parse_assignment",
 ]
@@ -111,28 +112,38 @@ KEYS = {
 
 
 def experiment_from(
-    file: Path | None,
-    assignments: list[str] | None,
-    options: dict[str, Any],
-    strategy_keys: list[str] | None = None,
+    file: Path | None, assignments: list[str] | None, options: dict[str, Any]
 ) -> "Experiment":
     """An experiment from a file, then the options, then --set; the later ones win.
-
-    With `strategy_keys`, the file's other strategy settings are left out: they are another's.
 
     Raises:
         SettingsError: one line about the first thing that is wrong.
     """
-    from fedcompass.experiment import Experiment, read_toml
+    from fedcompass.experiment import Experiment
     from fedcompass.settings import merged
 
-    layers = [read_toml(file) if file else {}]
-    if strategy_keys is not None and isinstance(layers[0].get("strategy"), dict):
-        own = {k: v for k, v in layers[0]["strategy"].items() if k in strategy_keys}
-        layers[0]["strategy"] = own
-    layers += [nested(KEYS[name], v) for name, v in options.items() if v is not None]
-    layers += [parse_assignment(text) for text in assignments or ()]
-    return Experiment(**merged(*layers))
+    return Experiment(**merged(file_and_options(file, options), assigned(assignments)))
+
+
+def file_and_options(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """A file's settings with the options that were given laid over them."""
+    from fedcompass.experiment import read_toml
+    from fedcompass.settings import merged, nested
+
+    given = [nested(KEYS[name], _plain(v)) for name, v in options.items() if v is not None]
+    return merged(read_toml(file) if file else {}, *given)
+
+
+def assigned(assignments: list[str] | None) -> dict[str, Any]:
+    """What --set says, as nested tables; the later ones win."""
+    from fedcompass.settings import merged
+
+    return merged(*(parse_assignment(text) for text in assignments or ()))
+
+
+def _plain(value: Any) -> Any:
+    """An option's value as a settings file has it."""
+    return str(value) if isinstance(value, Path) else value
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
@@ -144,15 +155,9 @@ def parse_assignment(text: str) -> dict[str, Any]:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value
+    from fedcompass.settings import nested
+
     return nested(key, parsed)
-
-
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """{"a": {"b": value}} for "a.b"."""
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    result: dict[str, Any] = value
-    return result
 
 
 def named(name: str) -> Path:

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from fedcompass.sweeps.store import Store
     from fedcompass.sweeps.sweep_file import Sweep
 
-__all__ = ["RESULTS", "sweep", "usual_store"]
+__all__ = ["RESULTS", "SWEEP_FILE", "sweep", "usual_store"]
 
 RESULTS = "results.jsonl"
+SWEEP_FILE = "sweep.toml"
+"""In a comparison's folder: the sweep that it is."""
 
 
 def sweep(

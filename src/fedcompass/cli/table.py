@@ -69,13 +69,14 @@ def _axes(text: str | None) -> list[str]:
 
 
 def _results(source: Path, store: Path | None) -> "Results":
-    from fedcompass.cli.sweep import RESULTS, usual_store
+    from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, usual_store
     from fedcompass.sweeps.results import Results
     from fedcompass.sweeps.store import Store
     from fedcompass.sweeps.sweep_file import Sweep
 
-    sweep = Sweep.from_toml(source) if source.suffix == ".toml" else None
-    path = store or (usual_store(sweep) if sweep else source)
+    file = source / SWEEP_FILE if (source / SWEEP_FILE).is_file() else source
+    sweep = Sweep.from_toml(file) if file.suffix == ".toml" else None
+    path = store or (usual_store(sweep) if sweep and file == source else source)
     path = path / RESULTS if path.is_dir() else path
     if not path.is_file():
         raise SettingsError(f"{path} is not there; run `fedcompass sweep` first, or give --store")

@@ -4,7 +4,6 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from itertools import count
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import FedcompassError
@@ -14,7 +13,7 @@ from fedcompass.simulation.executors.stacked import StackedExecutor, drive_stack
 from fedcompass.simulation.executors.workshop import Workshop
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import Run
-from fedcompass.sweeps.one_at_a_time import Stops, device_name, place
+from fedcompass.sweeps.one_at_a_time import Place, Stops, device_name
 from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
 from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.problem import Problem
@@ -33,7 +32,7 @@ class Abreast:
         device: where to train.
         max_stack: most tasks in a stack; None: as many as pay and fit the free memory.
         live: how many runs side by side; None: as many as fill the stacks, by their clients.
-        folder: where runs are put away when they are to stop; None: they begin anew.
+        place: where runs' folders are.
         stops: whether to.
     """
 
@@ -43,10 +42,10 @@ class Abreast:
         device: str,
         max_stack: int | None,
         live: int | None,
-        folder: Path | None,
+        place: Place,
         stops: Stops,
     ) -> None:
-        self._device, self._folder, self._stops = device, folder, stops
+        self._device, self._place, self._stops = device, place, stops
         self._workshop = Workshop(device, max_stack)
         self._live = live
         self._name = device_name(device, "stacked")
@@ -96,7 +95,7 @@ class Abreast:
             problem, experiment.local, experiment.seed, workshop=self._workshop
         )
         with ExitStack() as stack:
-            path = place(self._folder, experiment)
+            path = self._place(experiment)
             run = stack.enter_context(
                 opened(
                     experiment, problem, executor, path=path, device=self._device, keys=self._keys

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite, nan
-from typing import Any, TypeAlias
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcompass import __version__
 from fedcompass.errors import FedcompassError
-from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
-from fedcompass.simulation.result import Result, score
-from fedcompass.sweeps.over_seeds import Outcome
 from fedcompass.vocabulary import ModelVersion, Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.experiment import Experiment
+    from fedcompass.simulation.result import Result
 
 __all__ = [
     "CurvePoint",
@@ -85,25 +86,21 @@ class Record:
         """The run's seed."""
         return int(self.experiment["seed"])
 
-    def compared(self, label: str) -> Outcome:
-        """What a finished run contributes to a comparison, in which it is called `label`.
+    @property
+    def horizon(self) -> Seconds:
+        """After so much virtual time the run ended at the latest."""
+        return float(self.experiment["horizon"])
+
+    @property
+    def numbers(self) -> RunOutcome:
+        """A finished run's outcome.
 
         Raises:
             ValueError: it failed.
         """
         if self.outcome is None:
             raise ValueError(f"run {self.key} failed: it has no outcome")
-        return Outcome(
-            strategy=label,
-            seed=self.seed,
-            time_to_target=self.outcome.time_to_target,
-            horizon=float(self.experiment["horizon"]),
-            top=nan if self.outcome.top is None else self.outcome.top,
-            idle_share=self.outcome.idle_share,
-            mean_staleness=self.outcome.mean_staleness,
-            broke_off=self.outcome.broke_off,
-            refused_not_finite=self.outcome.refused_not_finite,
-        )
+        return self.outcome
 
     def to_json(self) -> str:
         """The record as one line of JSON."""
@@ -128,7 +125,7 @@ class Record:
         )
 
 
-def record_of(result: Result, device: str) -> Record:
+def record_of(result: "Result", device: str) -> Record:
     """What to keep of a run that came to its end."""
     summary = result.summary
     metric = summary["target_metric"]
@@ -154,7 +151,7 @@ def record_of(result: Result, device: str) -> Record:
     )
 
 
-def failed_record(experiment: Experiment, error: Exception, device: str) -> Record:
+def failed_record(experiment: "Experiment", error: Exception, device: str) -> Record:
     """What to keep of a run that could not be carried out: why, in one line."""
     return Record(
         key=experiment.key(),
@@ -187,6 +184,8 @@ def compact_curve(
 
 
 def _new_bests(rows: Sequence[Mapping[str, Any]], metric: str) -> list[int]:
+    from fedcompass.simulation.result import score  # with torch, which readers do without
+
     bests, best = [], None
     for number, row in enumerate(rows):
         value = score(metric, row[metric])
@@ -219,7 +218,7 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(value)
 
 
-def _settings(experiment: Experiment) -> dict[str, Any]:
+def _settings(experiment: "Experiment") -> dict[str, Any]:
     """The experiment's record; where the data lay decides nothing and is nobody's business."""
     record = experiment.to_record()
     record["data"].pop("root", None)
