@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fedcompass"
 RANKS = {
     "vocabulary": 0,
     "errors": 1,
+    "error_text": 1,
     "settings": 2,
     "scheduling": 3,
     "aggregation": 3,

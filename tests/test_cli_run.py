@@ -274,5 +274,7 @@ def test_compare_takes_a_files_strategy_settings_where_they_fit() -> None:
 
 
 def test_a_target_in_percent_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"target is 80; allowed: at most 1 .* .80% is 0.8."):
+    with pytest.raises(
+        SettingsError, match=r"target is 80; allowed: at least 0 and at most 1 .* .80% is 0.8."
+    ):
         fedcompass("run", "--target", "80")

@@ -310,7 +310,9 @@ def test_a_wrong_change_is_refused_in_one_line(change: dict[str, Any]) -> None:
 
 def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     missing = tmp_path / "nowhere.toml"
-    with pytest.raises(SettingsError, match=r"nowhere\.toml: No such file.*give an experiment's"):
+    with pytest.raises(
+        SettingsError, match=r"nowhere\.toml: No such file.*give the path of a TOML"
+    ):
         Experiment.from_toml(missing)
     for bad in ("seed = ", "[fleet", "seed = 1\nseed = 2"):
         with pytest.raises(SettingsError, match="is not valid TOML") as caught:

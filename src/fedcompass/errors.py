@@ -13,6 +13,7 @@ FedcompassError
 ├── TaskFailed               local training raised; the client and the task are named
 ├── ProjectError             a federation's folder is incomplete, unsafe or in the way
 ├── TransportBroken          the network engine stopped answering; the run can be resumed
+│   └── AnswerTooLarge       a peer sent more bytes than any answer has; they were not put together
 ├── ProcessFailed            a process of a federation did not start or kept dying
 ├── AppError                 a user's app.py does not load or run; names file and line
 ├── WireError                a message between worker and forwarder that is malformed or too large
@@ -24,6 +25,7 @@ The command line prints the message and exits with code 1; a traceback means a b
 """
 
 __all__ = [
+    "AnswerTooLarge",
     "AppError",
     "CheckpointError",
     "DataError",
@@ -130,3 +132,7 @@ class WorkerRefused(FedcompassError):
 
 class TransportBroken(FedcompassError):
     """The network engine stopped answering; the run can be resumed."""
+
+
+class AnswerTooLarge(TransportBroken):
+    """A peer sent more bytes than any answer has; they were not put together."""

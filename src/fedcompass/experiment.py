@@ -26,7 +26,7 @@ from fedcompass.strategies import Strategy, known_keys
 from fedcompass.training.local_settings import LocalSettings
 from fedcompass.training.metrics import check_metrics, is_share
 
-__all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_toml"]
+__all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_experiment", "read_toml"]
 
 OWN_DATA, OWN_MODEL = "own problem", "own model"
 """What stands in the record of a run on a problem given in Python for a dataset and a network."""
@@ -86,7 +86,7 @@ class Experiment(Settings):
 
     data: DataSettings = DataSettings()
     model: str = ""
-    """A network's name or package.module:factory; empty: the dataset's usual one."""
+    """A network's name, package.module:factory or FILE.py:factory; empty: the data's usual one."""
 
     weights: Path | None = None
     """A .safetensors or PyTorch file with weights to start from; unset: random ones."""
@@ -153,10 +153,10 @@ class Experiment(Settings):
         self.chosen_strategy()
         if self.loss is not None:
             check_loss(self.loss)
-        is_share_of_one = is_share(self.evaluation.target_metric)
-        if self.target is not None and is_share_of_one and self.target > 1:
+        share = self.target if is_share(self.evaluation.target_metric) else None
+        if share is not None and not 0 <= share <= 1:
             raise ValueError(
-                f"target is {self.target:g}; allowed: at most 1 for "
+                f"target is {share:g}; allowed: at least 0 and at most 1 for "
                 f"{self.evaluation.target_metric} (80% is 0.8)"
             )
         if self.stop_at_target and self.target is None:
@@ -231,7 +231,27 @@ class Experiment(Settings):
         Raises:
             SettingsError: the file cannot be read, or a setting is wrong.
         """
-        return cls(**read_toml(path))
+        return cls(**read_experiment(path))
+
+
+def read_experiment(path: Path) -> dict[str, Any]:
+    """The values of an experiment's file.
+
+    Raises:
+        SettingsError: it cannot be read, or is another kind of file.
+    """
+    values = read_toml(path)
+    sweeps = [key for key in ("grid", "base", "seeds") if key in values]
+    if sweeps:
+        raise SettingsError(
+            f"{path} is a sweep's file (it has {', '.join(sweeps)}); run: fedcompass sweep {path}"
+        )
+    if "federation" in values:
+        raise SettingsError(
+            f"{path} is a federation's file (it has [federation]); run: fedcompass deploy server "
+            f"{path.parent}"
+        )
+    return values
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -239,7 +259,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}; give an experiment's TOML file") from None
+        raise SettingsError(f"{path}: {error.strerror}; give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from None
 

@@ -232,6 +232,14 @@ def test_a_port_in_use_and_too_few_sites_are_named(project: Path) -> None:
     assert "would never start" in findings["sites"].says
 
 
+def test_an_address_of_another_machine_to_listen_on_is_named(project: Path) -> None:
+    toml = project / "deployment.toml"
+    toml.write_text(toml.read_text().replace('listen = "0.0.0.0"', 'listen = "203.0.113.7"'))
+    port = found(check_server(project))["port"]
+    assert port.ok is False
+    assert port.says.startswith("listen is '203.0.113.7', which is no address of this machine")
+
+
 def test_a_wrong_setting_ends_the_check_with_its_name(project: Path, site: Path) -> None:
     (site / "site.toml").write_text('name = "north"\nserver = "127.0.0.1"\n')
     assert "allowed: host:port" in found(check_site(site))["settings"].says

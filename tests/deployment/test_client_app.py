@@ -32,7 +32,7 @@ from fedcompass.deployment.messages import query_facts
 from fedcompass.deployment.trainer import Site
 from fedcompass.deployment.worker import Worker
 from fedcompass.deployment.worker_socket import listen_at
-from fedcompass.errors import WorkerRefused
+from fedcompass.errors import WorkerLost, WorkerRefused
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_client.py"
 DEMO = Path(client_app.__file__).with_name("demo_app.py")
@@ -109,6 +109,38 @@ def test_an_errors_text_leaves_the_site_as_one_short_line(monkeypatch: pytest.Mo
     assert len(reason) == 300
     assert reason.isprintable()
     assert reason.startswith("WorkerRefused: row 7 of patients.csv: [31mtext")
+
+
+@pytest.mark.parametrize(
+    ("told", "leaves"),
+    [
+        ("/home/ann/site/app.py:7 in trainer: KeyError: 'x'", "app.py:7 in trainer: KeyError: 'x'"),
+        ("no worker at /srv/s/worker.sock, after 60 s", "no worker at worker.sock, after 60 s"),
+        ("[Errno 2] No such file: '/data/my ward/a.csv'", "[Errno 2] No such file: 'a.csv'"),
+        ("(/a/b/c.npy) and ~/x/y.csv", "(c.npy) and y.csv"),
+        (
+            "see https://example.org/a/b, 3/4 of app/x.py",
+            "see https://example.org/a/b, 3/4 of app/x.py",
+        ),
+    ],
+)
+def test_an_errors_text_names_files_without_the_sites_folders(
+    monkeypatch: pytest.MonkeyPatch, told: str, leaves: str
+) -> None:
+    def train(*_: object) -> None:
+        raise WorkerRefused(told)
+
+    monkeypatch.setattr(forwarder, "train", train)
+    reason = asked(client_app.app, task(), "train", worker="/nowhere").error.reason
+    assert reason == f"WorkerRefused: {leaves}"
+
+
+def test_a_worker_that_is_away_is_told_without_the_sites_folders(tmp_path: Path) -> None:
+    (tmp_path / "north ward").mkdir()
+    with pytest.raises(WorkerLost) as caught:
+        forwarder.query(tmp_path / "north ward" / "worker.sock", patience=0.0)
+    assert "no worker answers at worker.sock, after 0 s" in str(caught.value)
+    assert "ward" not in str(caught.value)
 
 
 def test_a_node_without_a_worker_says_how_to_name_one() -> None:

@@ -65,6 +65,12 @@ WRONG: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "another shape": (with_array(shape=(1,)), "wrong-layout"),
     "another dtype": (with_array(dtype="float64"), "wrong-layout"),
     "10x too many bytes": (ten_times_too_long, "wrong-layout"),
+    "more bytes than are put together": (
+        lambda r: replace(
+            r, arrays={}, facts={}, error="the answer is larger than 9 bytes", too_large=True
+        ),
+        "too-large",
+    ),
     "no bytes": (with_array(data=b""), "wrong-layout"),
     "garbage": (with_array(data=bytes(24 + 128)), "wrong-layout"),
     "no arrays": (lambda reply: replace(reply, arrays={}), "wrong-layout"),

@@ -234,6 +234,7 @@ def test_a_reply_with_too_many_bytes_is_not_put_together(grid: Grid) -> None:
     answer(grid, message, arrays=ArrayRecord({"w": Array(np.zeros(2000, np.float32))}))
     (reply,) = pulled(transport, message)
     assert reply.error == "the answer is larger than 4,096 bytes"
+    assert reply.too_large
 
 
 def test_a_small_reply_that_would_grow_large_is_not_put_together(
@@ -249,6 +250,7 @@ def test_a_small_reply_that_would_grow_large_is_not_put_together(
         answer(grid, message, arrays=ArrayRecord({"w": bomb}))
     (reply,) = pulled(transport, message)
     assert reply.error == "the answer's arrays are larger than 20,000 bytes"
+    assert reply.too_large
 
 
 def test_a_reply_to_a_message_that_was_given_up_is_dropped(

@@ -1,12 +1,14 @@
 """A worker as a process of its own: killed, restarted, stopped, and never left behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
@@ -18,7 +20,7 @@ from fedcompass.deployment import forwarder
 from fedcompass.deployment.messages import Facts
 from fedcompass.deployment.processes import Child
 from fedcompass.deployment.worker_plan import WorkerPlan
-from fedcompass.errors import ProcessFailed, WorkerLost
+from fedcompass.errors import ProcessFailed, WorkerLost, WorkerRefused
 
 SOON = 120.0  # seconds; only a failing test waits so long
 AT_ONCE = 10.0  # seconds; a busy machine is slow, but nobody waited for a patience to end
@@ -145,6 +147,19 @@ def test_nothing_is_left_behind_when_the_parent_is_killed(folder: Path) -> None:
         with pytest.raises(WorkerLost):
             task.result(SOON)
         until(lambda: not lives(worker))
+
+
+def test_a_mistake_in_training_names_the_apps_file_and_line_but_no_folder(folder: Path) -> None:
+    home = folder / "north ward"
+    home.mkdir()
+    app = SLOW_APP.replace("time.sleep(0.02)", "self.counted.with_name('a.csv').read_text()")
+    plan = replace(plan_in(home, app), socket=folder / "s", data=home)
+    with running(plan), pytest.raises(WorkerRefused) as caught:
+        train(folder, order(steps=3))
+    told = str(caught.value)
+    assert re.search(r"app\.py:\d+ in train_step: FileNotFoundError: .*'a\.csv'", told)
+    assert "ward" not in told
+    assert str(home) in plan.log.read_text()  # at the site, whole
 
 
 def test_a_mistake_in_the_app_is_told_in_one_line_with_its_place(folder: Path) -> None:

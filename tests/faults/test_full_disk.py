@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from tests.faults.apps import app_of_width
@@ -53,6 +54,28 @@ def test_a_disk_that_is_full(row: Row) -> None:
             ballast.unlink()
             go_on(federation)
         federation.finish(row)
+
+
+@pytest.mark.slow_faults
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+def test_a_full_disk_under_the_servers_state(row: Row) -> None:
+    with Loopback(SITES, strategy=STRATEGY, app=APP) as federation:
+        state = federation.project / "state"
+        with small_disk(state, "24m"):
+            federation.start()
+            federation.until_more("merged")
+            fill(state / "ballast", leave=0)
+            row.injected = 1
+            began = monotonic()
+            federation.until("the server ends", lambda: federation.outcome is not None)
+            assert monotonic() - began < 30
+            assert federation.outcome is not None
+            assert f"the disk of {state} is full" in (federation.outcome.error or "")
+            assert len(federation.audit("disk full")) == 1
+            (state / "ballast").unlink()
+            go_on(federation)
+            federation.finish(row)
+            federation.stop_server()
 
 
 def check_stopped(federation: Loopback) -> None:

@@ -15,6 +15,7 @@ from fedcompass.deployment.durable_files import LineFile
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.summary import summarize
 from fedcompass.figures.timeline_data import read_timeline
+from fedcompass.journal import read_journal
 from fedcompass.journal.codec import event_from_json
 from fedcompass.report.recording import RecordedScheduler, new_record
 from fedcompass.scheduling.commands import Fold, Quarantine, StartTraining
@@ -141,7 +142,12 @@ def up_to_the_last_merge(journal: Path) -> list[dict[str, Any]]:
     lines = journal.read_text().splitlines(keepends=True)
     last = max(n for n, line in enumerate(lines) if json.loads(line).get("command") == "Commit")
     journal.write_text("".join(lines[: last + 1]))
-    return [json.loads(line) for line in lines[: last + 1]][1:]
+    return records_of(journal)
+
+
+def records_of(journal: Path) -> list[dict[str, Any]]:
+    """A journal's records, without its header."""
+    return [record for _, record in read_journal(journal)][1:]
 
 
 def statistics_of(records: list[dict[str, Any]], now: float) -> tuple[float, Times]:
@@ -235,6 +241,5 @@ def test_a_client_waits_from_when_it_could_have_trained(tmp_path: Path) -> None:
             (9.0, "b", "answers"),
         ],
     )
-    lines = (folder / "journal.jsonl").read_text().splitlines()[1:]
-    _, times = statistics_of([json.loads(line) for line in lines], 10.0)
+    _, times = statistics_of(records_of(folder / "journal.jsonl"), 10.0)
     assert times == {"a": (6.0, 1.0), "b": (7.0, 0.0), "c": (1.0, 4.0)}

@@ -22,6 +22,7 @@ class Refusal(StrEnum):
     NOT_FINITE = "not-finite"
     WRONG_LAYOUT = "wrong-layout"
     NORM_TOO_LARGE = "norm-too-large"
+    TOO_LARGE = "too-large"
     WRONG_STEPS = "wrong-steps"
     WRONG_VERSION = "wrong-version"
     UNKNOWN_CLIENT = "unknown-client"

@@ -1,17 +1,50 @@
 """The command line: one file per command. Heavy imports happen inside the commands."""
 
+import os
+import signal
 import sys
+import traceback
 
 from fedcompass.cli.app import app
+from fedcompass.cli.interrupts import ignore_further, stop_in_order_at
 from fedcompass.errors import FedcompassError
 
 __all__ = ["app", "main"]
 
+_DEBUG = "FEDCOMPASS_DEBUG"
+
 
 def main() -> None:
-    """Run the command line; an error of ours is one line and exit code 1."""
+    """Run the command line; an error the user can act on is one line and exit code 1.
+
+    `--debug`, anywhere on the line, or FEDCOMPASS_DEBUG=1 shows its traceback too.
+    """
+    stop_in_order_at(signal.SIGINT)
+    debug = _asked_to_debug()
     try:
         app()
     except FedcompassError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        _end(str(error), debug=debug)
+    except OSError as error:
+        if error.filename is None:
+            raise  # not about a file of the user's
+        _end(f"{error.filename}: {error.strerror}", debug=debug)
+    finally:
+        ignore_further()
+
+
+def _asked_to_debug() -> bool:
+    """Whether to show tracebacks; takes the option off the line, wherever it stands."""
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    options = sys.argv[1:end]
+    if "--debug" in options:
+        sys.argv[1:end] = [option for option in options if option != "--debug"]
+        os.environ[_DEBUG] = "1"
+    return os.environ.get(_DEBUG, "") not in ("", "0")
+
+
+def _end(message: str, *, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(1)

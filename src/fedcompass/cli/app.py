@@ -48,6 +48,9 @@ def _options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),
     ] = False,
+    debug: Annotated[  # taken off the line before, so that it may stand anywhere
+        bool, typer.Option("--debug", help="Show the traceback of an error, too.")
+    ] = False,
 ) -> None:
     """Federated learning for clients of unequal speed."""
 

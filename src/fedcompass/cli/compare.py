@@ -67,7 +67,9 @@ def compare(
     resume: Annotated[
         Path | None, typer.Option(help="Folder of a stopped comparison to go on with.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default: one per core.")
+    ] = None,
     device: opt.Device = "cpu",
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,

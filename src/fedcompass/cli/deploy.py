@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
+from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
 from fedcompass.cli.plain_table import plain_table
 
@@ -251,7 +252,7 @@ def _stop_on_sigterm() -> None:
     """Let SIGTERM (systemd's stop) end a command as Ctrl-C does, children included."""
     import signal
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stop_in_order_at(signal.SIGTERM)
 
 
 def _listed(folder: Path, names: list[str]) -> str:

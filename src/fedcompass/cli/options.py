@@ -54,7 +54,8 @@ SetKeys = Annotated[
 Data = Annotated[str | None, typer.Option("--data", help="mnist-mini, mnist, cifar10, …")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder with the datasets.")]
 Model = Annotated[
-    str | None, typer.Option(help="mnist_cnn, resnet18, mlp, package.module:factory.")
+    str | None,
+    typer.Option(help="mnist_cnn, resnet18, mlp, package.module:factory, FILE.py:factory."),
 ]
 Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
 PartitionKind = Annotated[
@@ -127,11 +128,11 @@ def experiment_from(
 
 def file_and_options(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     """A file's settings with the options that were given laid over them."""
-    from fedcompass.experiment import read_toml
+    from fedcompass.experiment import read_experiment
     from fedcompass.settings import merged, nested
 
     given = [nested(KEYS[name], _plain(v)) for name, v in options.items() if v is not None]
-    return merged(read_toml(file) if file else {}, *given)
+    return merged(read_experiment(file) if file else {}, *given)
 
 
 def assigned(assignments: list[str] | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`fedcompass deploy check`: what is wrong with a set-up, before a run finds out."""
 
+import errno
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -198,16 +199,21 @@ def _sites(project: ServerProject) -> str:
 
 
 def _port(project: ServerProject) -> str:
-    _, port = split_address(project.network.address)
-    listen = "127.0.0.1" if project.network.insecure else project.network.listen
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((listen, port))
-        except OSError as error:
+    listen, port = project.network.listen_host, project.network.port
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(listen, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             raise ProjectError(
-                f"port {port} of {listen} cannot be used: {error.strerror}; is a server running?"
+                f"listen is {listen!r}, which is no address of this machine; allowed: one that "
+                "is, or 0.0.0.0 for all"
             ) from None
+        raise ProjectError(
+            f"port {port} of {listen} cannot be used: {error.strerror}; is a server running?"
+        ) from None
     return f"{port} of {listen} is free"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fedcompass.deployment import forwarder
 from fedcompass.deployment.flower_transport import arrays_of, facts_of, record_of
-from fedcompass.deployment.messages import Facts, one_line
+from fedcompass.deployment.messages import Facts, one_line, without_folders
 from fedcompass.errors import FedcompassError, MissingExtra, SettingsError
 
 try:
@@ -63,7 +63,7 @@ def _answered(message: Message, ask: Callable[[], RecordDict]) -> Message:
     try:
         return Message(ask(), reply_to=message)
     except (FedcompassError, ValueError) as error:
-        reason = one_line(f"{type(error).__name__}: {error}")
+        reason = one_line(without_folders(f"{type(error).__name__}: {error}"))
         code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         return Message(Error(code=code, reason=reason), reply_to=message)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fedcompass.deployment.runtime import expect_loopback_certificate
 from fedcompass.errors import MissingExtra, ProcessFailed, ProjectError
 from fedcompass.vocabulary import Seconds
 
@@ -33,7 +34,7 @@ class Control:
     """A connection to a SuperLink's run control.
 
     Args:
-        address: host:port.
+        address: host:port, on this machine.
         token: what the SuperLink asks for.
         authority: the CA certificate; None on a loopback without TLS.
     """
@@ -159,9 +160,11 @@ def _client(address: str, token: str, authority: Path | None) -> "ControlHttpCli
             context.request.headers["Authorization"] = f"Bearer {token}"
             return call_next(context)
 
-    return ControlHttpClient.from_server_address(
+    client = ControlHttpClient.from_server_address(
         server_address=address,
         insecure=authority is None,
         root_certificates=None if authority is None else authority.read_bytes(),
         interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI"), Bearer()],
     )
+    expect_loopback_certificate(client)
+    return client

@@ -9,12 +9,14 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import tomli_w
 
+from fedcompass import strategies
 from fedcompass.deployment import forwarder
 from fedcompass.deployment.processes import free_port
 from fedcompass.deployment.project import ServerProject, SiteFolder
@@ -22,7 +24,7 @@ from fedcompass.deployment.project_files import init_project
 from fedcompass.deployment.run_view import RunView
 from fedcompass.deployment.running_server import RunningServer
 from fedcompass.deployment.running_site import RunningSite
-from fedcompass.errors import ProcessFailed, SettingsError, WorkerLost
+from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError, WorkerLost
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["Demo", "DemoPlan", "DemoRun", "paces"]
@@ -69,6 +71,16 @@ class DemoPlan:
             raise SettingsError(f"sites is {self.sites}; allowed: 1 to 20 on one machine")
         if self.slowest < 1:
             raise SettingsError(f"slowest is {self.slowest}; allowed: 1 or more")
+        if not 0 < self.target <= 1:
+            raise SettingsError(
+                f"target is {self.target:g}; allowed: above 0, at most 1 (80% is 0.8)"
+            )
+        if not 0 <= self.seconds_per_step < inf:
+            raise SettingsError(f"seconds_per_step is {self.seconds_per_step}; allowed: 0 or more")
+        if self.idle_seconds is not None and not 0 < self.idle_seconds <= 3:
+            raise SettingsError(f"idle_seconds is {self.idle_seconds}; allowed: above 0, at most 3")
+        for name in self.strategies:  # all of them before the first one runs for minutes
+            strategies.strategy(name)
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,12 @@ class Demo:
         Raises:
             FedcompassError: something did not come up, or a run failed; logs are kept then.
         """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)  # before anything is started
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.folder} cannot be made: {error.strerror}; work in another folder"
+            ) from None
         project = self._home / "federation"
         address = f"127.0.0.1:{free_port()}"
         init_project(project, address, self._names)

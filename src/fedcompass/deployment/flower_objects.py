@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from fedcompass.errors import MissingExtra, TransportBroken
+from fedcompass.errors import AnswerTooLarge, MissingExtra, TransportBroken
 from fedcompass.vocabulary import Seconds
 
 try:
@@ -57,7 +57,8 @@ def fetch_message(
         pause: waits.
 
     Raises:
-        TransportBroken: it is too large, not complete in time, or damaged.
+        AnswerTooLarge: it is too large.
+        TransportBroken: it is not complete in time, or damaged.
     """
     until = clock() + patience
     contents: dict[str, bytes] = {}
@@ -66,10 +67,10 @@ def fetch_message(
         contents[name] = _fetch(name, pull, until, clock, pause)
         left -= len(contents[name])
         if left < 0:
-            raise TransportBroken(f"the answer is larger than {most_bytes:,} bytes")
+            raise AnswerTooLarge(f"the answer is larger than {most_bytes:,} bytes")
     try:
         if _inflated(contents) > most_bytes:
-            raise TransportBroken(f"the answer's arrays are larger than {most_bytes:,} bytes")
+            raise AnswerTooLarge(f"the answer's arrays are larger than {most_bytes:,} bytes")
         message = inflate_object_from_contents(tree.object_id, contents)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise TransportBroken(f"the answer is damaged: {type(error).__name__}: {error}") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedcompass.deployment.messages import Arrays, Facts, Kind, WireArray
 from fedcompass.deployment.transport import MessageId, NodeId, Reply
-from fedcompass.errors import FedcompassError, MissingExtra, TransportBroken
+from fedcompass.errors import AnswerTooLarge, FedcompassError, MissingExtra, TransportBroken
 from fedcompass.vocabulary import Seconds
 
 try:
@@ -126,7 +126,8 @@ class FlowerTransport:
         except Exception as error:
             known = isinstance(error, FedcompassError)
             told = str(error) if known else f"{type(error).__name__}: {error}"
-            reply = Reply(answered, node, {}, {}, told)
+            too_large = isinstance(error, AnswerTooLarge)
+            reply = Reply(answered, node, {}, {}, told, too_large)
         with suppress(httpx.HTTPError, RuntimeError):  # it only lets the SuperLink forget it
             client.ConfirmMessageReceived(
                 ConfirmMessageReceivedRequest(

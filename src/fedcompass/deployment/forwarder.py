@@ -66,11 +66,11 @@ def _ask(worker: Path | str, request: Frame, patience: Seconds) -> Frame:
             answer = receive(connection, request.payload_bytes + _SLACK)
         except (EOFError, OSError) as error:
             raise WorkerLost(
-                f"the worker at {worker} went away during a {request.kind} "
+                f"the worker at {_name(worker)} went away during a {request.kind} "
                 f"({type(error).__name__}); it is being restarted, ask again"
             ) from None
         except WireError as error:
-            raise WorkerRefused(f"the worker at {worker} answered badly: {error}") from None
+            raise WorkerRefused(f"the worker at {_name(worker)} answered badly: {error}") from None
     if answer.kind == "error":
         raise WorkerRefused(str(answer.facts.get("reason", "the worker gave no reason")))
     return answer
@@ -93,16 +93,21 @@ def _connected(worker: Path | str, patience: Seconds) -> socket.socket:
             connection.close()
             if monotonic() >= until:
                 raise WorkerLost(
-                    f"no worker answers at {worker}, after {patience:g} s; "
+                    f"no worker answers at {_name(worker)}, after {patience:g} s; "
                     "is `fedcompass deploy site` running, and what does its worker.log say?"
                 ) from None
             sleep(_PAUSE)
         except (OSError, WireError) as error:  # no permission, a path too long, another program
             connection.close()
             raise WorkerLost(
-                f"the worker's socket {worker} cannot be used: {error}; run the SuperNode as "
-                "the user who runs the worker"
+                f"the worker's socket {_name(worker)} cannot be used: {error}; run the SuperNode "
+                "as the user who runs the worker"
             ) from None
         else:
             connection.settimeout(None)  # a task may take hours
             return connection
+
+
+def _name(worker: Path | str) -> str:
+    """What to call a socket in a text that leaves the site: its file name."""
+    return Path(worker).name

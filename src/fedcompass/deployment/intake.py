@@ -84,7 +84,7 @@ class Intake:
             return None
         if reply.node != sent.node:
             return self._failed(now, sent, peer, f"node {reply.node} answered in its place")
-        if reply.error is not None:
+        if reply.error is not None and not reply.too_large:
             return self._failed(now, sent, peer, one_line(reply.error))
         return self._answer(now, reply, order, peer)
 
@@ -128,7 +128,7 @@ class Intake:
     def _answer(
         self, now: Seconds, reply: Reply, order: StartTraining, peer: Peer | None
     ) -> list[Order]:
-        answer = read_answer(reply.facts, order)
+        answer = _too_large(reply) or read_answer(reply.facts, order)
         size = sum(len(array.data) for array in reply.arrays.values())
         if isinstance(answer, Answer):
             receipt = self._receive(now, answer, reply.arrays, order, size)
@@ -207,6 +207,14 @@ class Intake:
         if peer is not None:
             peer.failures = max(peer.failures, 1)
             peer.client, peer.ask_at = None, now + pause_after(peer.failures)
+
+
+def _too_large(reply: Reply) -> RefusedUpdate | None:
+    """The refusal of an answer that was not even put together."""
+    if not reply.too_large:
+        return None
+    message = f"{reply.error}; the site has another model than the server"
+    return RefusedUpdate(reason=Refusal.TOO_LARGE, message=message)
 
 
 def _told(refused: RefusedUpdate) -> str:

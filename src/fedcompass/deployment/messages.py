@@ -8,7 +8,10 @@ A site has to honour `steps` and report `steps_done`, `seconds` (of computing) a
 the rest may be missing. Arrays travel as Flower's do: by name, in numpy's .npy format.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from fedcompass.vocabulary import ModelVersion, Steps, TaskId
@@ -22,12 +25,15 @@ __all__ = [
     "one_line",
     "query_facts",
     "train_facts",
+    "without_folders",
 ]
 
 PROTOCOL = 1
 """Rises when the meaning of a message changes."""
 
 _LONGEST = 300  # characters of a text that one side hands to the other
+_QUOTED_FOLDER = re.compile(r"""(?<=['"])/[^'"]*/(?=[^'"/]*['"])""")
+_FOLDER = re.compile(r"""(?<![\w./~])~?/(?:[^\s/:;,'"()\[\]]+/)+""")
 
 Kind: TypeAlias = Literal["query", "train"]
 """A query asks who a site is; train gives it a task."""
@@ -74,6 +80,18 @@ def train_facts(
         "protocol": PROTOCOL,
     }
     return facts if refused is None else {**facts, "refused": refused}
+
+
+def without_folders(text: str, known: Iterable[Path] = ()) -> str:
+    """A text with files' names in place of their absolute paths: a site's folders are its own.
+
+    Args:
+        text: what is to leave the site.
+        known: folders that may occur in it; one whose name has a space is found only so.
+    """
+    for folder in sorted({str(folder) for folder in known if folder.is_absolute()}, reverse=True):
+        text = text.replace(f"{folder}/", "")
+    return _FOLDER.sub("", _QUOTED_FOLDER.sub("", text))
 
 
 def one_line(text: str) -> str:

@@ -20,12 +20,15 @@ __all__ = [
     "SiteSettings",
     "check_private",
     "is_loopback",
+    "join_address",
     "split_address",
     "valid_name",
 ]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _OTHERS = 0o077
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""All addresses of this machine, and the loopback address by which such a listener is reached."""
 
 RENEW = "run: fedcompass deploy init . --renew-certificate"
 """What to do about a server's certificate that cannot be used any more."""
@@ -64,6 +67,11 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+def join_address(host: str, port: int) -> str:
+    """Both as host:port, with an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def check_private(path: Path) -> None:
     """Make sure that a secret file is there and that only its owner can read it.
 
@@ -85,16 +93,45 @@ class NetworkSettings(Settings):
     """host:port by which the sites reach it; its certificate is for this host."""
 
     listen: str = "0.0.0.0"
-    """The address of this machine to listen on; 0.0.0.0 is all of them."""
+    """The address of this machine to listen on; 0.0.0.0 is all of them, [::] all of IPv6."""
 
     insecure: bool = False
     """No TLS and no keys: only ever on one machine, to try things."""
+
+    @property
+    def port(self) -> int:
+        """Where the server listens and the sites connect."""
+        return split_address(self.address)[1]
+
+    @property
+    def listen_host(self) -> str:
+        """The address to listen on; all of them becomes loopback where the sites connect there."""
+        host, listen = split_address(self.address)[0], self.listen.strip("[]")
+        if listen in _WILDCARDS and is_loopback(host):
+            return "127.0.0.1" if host == "localhost" else host
+        return listen
+
+    @property
+    def own_address(self) -> str:
+        """host:port by which the server's own processes reach it, on this machine."""
+        listen = self.listen_host
+        return join_address(_WILDCARDS.get(listen, listen), self.port)
 
     @field_validator("address")
     @classmethod
     def _parsable(cls, address: str) -> str:
         split_address(address)
         return address
+
+    @field_validator("listen")
+    @classmethod
+    def _without_port(cls, listen: str) -> str:
+        if not listen or "/" in listen or (listen.count(":") == 1 or "]:" in listen):
+            raise ValueError(
+                f"listen is {listen!r}; allowed: an address of this machine without a port, such "
+                "as 0.0.0.0, 10.0.0.5 or [::]; the port is the address's"
+            )
+        return listen
 
 
 class SiteSettings(Settings):
@@ -159,6 +196,11 @@ class ServerProject:
                 f"{folder} has no deployment.toml; `fedcompass deploy init {folder}` makes one"
             )
         record = read_toml(file)
+        for name in ("server", "federation"):
+            if not isinstance(record.get(name, {}), dict):
+                raise SettingsError(
+                    f"{file}: {name} is {record[name]!r}; allowed: a table, [{name}]"
+                )
         self.network = NetworkSettings(**record.pop("server", {}))
         self.federation = FederationSettings(**record.pop("federation", {}))
         if record:
@@ -170,6 +212,11 @@ class ServerProject:
             raise SettingsError(
                 f"insecure is true but the address is {self.network.address!r}; allowed without "
                 "TLS: 127.0.0.1 only"
+            )
+        if self.network.insecure and not is_loopback(self.network.listen_host):
+            raise SettingsError(
+                f"insecure is true but listen is {self.network.listen!r}; allowed without TLS: "
+                "127.0.0.1 only, or leave it out"
             )
 
     @property

@@ -121,11 +121,18 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _fresh(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise ProjectError(f"{folder} is a file; choose a new folder")
+    if folder.exists() and any(folder.iterdir()):
         raise ProjectError(f"{folder} is not empty; choose a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "keys").mkdir()
-    (folder / "sites").mkdir(mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "keys").mkdir()
+        (folder / "sites").mkdir(mode=0o700)
+    except OSError as error:
+        raise ProjectError(
+            f"{folder} cannot be made: {error.strerror}; choose another folder"
+        ) from None
 
 
 def _write_sites(

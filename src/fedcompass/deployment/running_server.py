@@ -3,15 +3,18 @@
 Whichever of the two dies is started again and the run resumed; what was accepted is on disk.
 """
 
+import os
 from pathlib import Path
 from time import monotonic, sleep
 
 from fedcompass.checkpoint import check_nothing_lost
 from fedcompass.deployment.certificates import check_dates
 from fedcompass.deployment.control import Control, Node, read_public_key
+from fedcompass.deployment.disk_room import lack_of_room, tell_audit
 from fedcompass.deployment.flower_project import flower_app_bundle
+from fedcompass.deployment.folder_lock import lock_folder
 from fedcompass.deployment.processes import Child
-from fedcompass.deployment.project import RENEW, ServerProject, is_loopback, split_address
+from fedcompass.deployment.project import RENEW, ServerProject
 from fedcompass.deployment.server_app import Assignment
 from fedcompass.deployment.server_process import Outcome, read_outcome, server_program
 from fedcompass.deployment.superlink import SuperLinkFiles, superlink_program
@@ -46,11 +49,12 @@ class RunningServer:
         self._server_app: Child | None = None
         self._control: Control | None = None
         self._app_started: Seconds = 0.0
+        self._lock: int | None = None  # held from start to stop; a process that dies lets go
 
     @property
     def address(self) -> str:
         """Where the processes of this machine reach the SuperLink."""
-        return f"127.0.0.1:{split_address(self.project.network.address)[1]}"
+        return self.project.network.own_address
 
     @property
     def children(self) -> dict[str, int | None]:
@@ -62,11 +66,12 @@ class RunningServer:
         """Start both processes.
 
         Raises:
-            ProjectError: the folder is not safe, has no sites, or a certificate that sites would
-                refuse.
-            RunFolderError: there is a run already, or none to resume.
+            ProjectError: a server is running already, the folder is not safe, has no sites, or a
+                certificate that sites would refuse.
+            RunFolderError: there is a run already, or none to resume, or no room on the disk.
             ProcessFailed: the SuperLink did not come up.
         """
+        self._take_folder()
         self.project.check_secrets()
         if not self.project.public_keys() and not self.project.network.insecure:
             raise ProjectError(
@@ -75,7 +80,10 @@ class RunningServer:
             )
         _check_run(self.run, self._resume)
         self._check_certificate()
-        self.project.state.mkdir(mode=0o700, exist_ok=True)
+        self._make_state()
+        full = lack_of_room(self.project.state, self.run)
+        if full is not None:
+            raise RunFolderError(full)
         self._start_superlink()
         self._start_app()
 
@@ -95,11 +103,18 @@ class RunningServer:
     def tend(self) -> Outcome | None:
         """Restart what has died; how the run ended, None while it goes on.
 
+        A full disk ends it in order: the run can be resumed.
+
         Raises:
             ProcessFailed: something died too often in a row.
         """
         assert self._superlink is not None
         assert self._server_app is not None
+        full = lack_of_room(self.project.state, self.run)
+        if full is not None and not _is_finished(self.run):
+            self.stop()  # in order: what was accepted is in the run folder
+            tell_audit(self.run, full)
+            return Outcome(full, again=False)
         if self._superlink.running and self._server_app.running:
             return None
         if _is_finished(self.run):
@@ -134,6 +149,33 @@ class RunningServer:
             self._server_app.stop()
         if self._superlink is not None:
             self._superlink.stop(_STOP)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_folder(self) -> None:
+        """Keep other servers from this folder: they would share a port, a database and logs.
+
+        Raises:
+            ProjectError: one has it already.
+        """
+        folder = self.project.folder
+        try:
+            self._lock = lock_folder(folder) if self._lock is None else self._lock
+        except BlockingIOError:
+            raise ProjectError(
+                f"a server is running already from {folder}; stop it, or look at it: "
+                f"fedcompass deploy status {folder}"
+            ) from None
+        except OSError as error:
+            raise ProjectError(f"{folder} cannot be used: {error.strerror}") from None
+
+    def _make_state(self) -> None:
+        state = self.project.state
+        try:
+            state.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ProjectError(f"{state} cannot be made: {error.strerror}") from None
 
     def _check_certificate(self) -> None:
         """Say at once what every site, and this machine, would refuse a minute later."""
@@ -142,10 +184,12 @@ class RunningServer:
 
     def _start_superlink(self) -> None:
         network = self.project.network
-        host, port = split_address(network.address)
-        listen = "127.0.0.1" if network.insecure or is_loopback(host) else network.listen
         program = superlink_program(
-            self._files, listen, port, self.project.state, insecure=network.insecure
+            self._files,
+            network.listen_host,
+            network.port,
+            self.project.state,
+            insecure=network.insecure,
         )
         child = self._superlink = Child(program)
         child.start()

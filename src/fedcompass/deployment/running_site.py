@@ -1,12 +1,12 @@
 """`fedcompass deploy site`: a worker and a SuperNode, each started again when it dies."""
 
-import fcntl
 import os
 import shutil
 import signal
 import tempfile
 from pathlib import Path
 
+from fedcompass.deployment.folder_lock import lock_folder
 from fedcompass.deployment.processes import Child
 from fedcompass.deployment.project import SiteFolder, check_private
 from fedcompass.deployment.supernode import supernode_program
@@ -29,7 +29,7 @@ _NOT_ADMITTED_WORDS = (
 def is_running(site: SiteFolder) -> bool:
     """Whether some process has started this site and not stopped it."""
     try:
-        os.close(_locked(site.state))
+        os.close(lock_folder(site.state))
     except BlockingIOError:
         return True
     except OSError:  # never started, or another user's
@@ -109,7 +109,7 @@ class RunningSite:
             check_private(self.site.key)
         self.site.state.mkdir(mode=0o700, exist_ok=True)
         try:
-            self._lock = _locked(self.site.state)
+            self._lock = lock_folder(self.site.state)
         except BlockingIOError:
             name, folder = self.site.settings.name, self.site.folder
             raise ProjectError(f"site {name} is running already from {folder}; stop it") from None
@@ -148,14 +148,3 @@ class RunningSite:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _locked(folder: Path) -> int:
-    """A handle that keeps others from this folder while it is open."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise
-    return handle

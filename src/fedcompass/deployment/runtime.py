@@ -8,7 +8,9 @@ from fedcompass.errors import MissingExtra
 if TYPE_CHECKING:
     from flwr.supercore.runtime import RuntimeHttpClient
 
-__all__ = ["acquire", "identify", "runtime_client"]
+__all__ = ["acquire", "expect_loopback_certificate", "identify", "runtime_client"]
+
+_LOOPBACK = "127.0.0.1"  # every server's certificate is for this address, too
 
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
@@ -46,13 +48,31 @@ def runtime_client(
             master_secret=secret, protected_methods=frozenset({_ACQUIRE})
         )
     )
-    return RuntimeHttpClient.from_server_address(
+    client = RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=authority is None,
         root_certificates=None if authority is None else authority.read_bytes(),
         interceptors=[RuntimeVersionHttpInterceptor(component_name="fedcompass"), proof],
         retry_invoker=make_simple_http_retry_invoker(),
     )
+    expect_loopback_certificate(client)
+    return client
+
+
+def expect_loopback_certificate(client: Any) -> None:
+    """Have a client of this machine's own server look for the loopback name in its certificate.
+
+    The server may listen on an address that its certificate does not name: a certificate is for
+    the host by which the sites reach it.
+
+    Args:
+        client: one of Flower's, that has sent nothing yet.
+    """
+
+    def name_server(request: Any) -> None:
+        request.extensions["sni_hostname"] = _LOOPBACK
+
+    client._client.event_hooks = {"request": [name_server]}
 
 
 def acquire(client: "RuntimeHttpClient", kind: str, run: int | None = None) -> str | None:

@@ -16,7 +16,12 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from fedcompass.deployment.processes import Program, die_with_parent, flower_environment
-from fedcompass.deployment.runtime import acquire, identify, runtime_client
+from fedcompass.deployment.runtime import (
+    acquire,
+    expect_loopback_certificate,
+    identify,
+    runtime_client,
+)
 from fedcompass.errors import FedcompassError, ProcessFailed, TransportBroken
 from fedcompass.vocabulary import Seconds
 
@@ -116,6 +121,7 @@ def _serve(given: argparse.Namespace) -> None:
     authority = None if given.authority is None else given.authority.read_bytes()
     grid = HttpGrid(given.address, authority is None, authority, token=token)
     client = grid._runtime_client
+    expect_loopback_certificate(client)
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
     heartbeat.start()
     status, details = SubStatus.FAILED, ""

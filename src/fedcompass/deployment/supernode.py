@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from fedcompass.deployment.certificates import write_secret
 from fedcompass.deployment.ended_runs import EndedRuns, RunIsOver
-from fedcompass.deployment.messages import one_line
+from fedcompass.deployment.messages import one_line, without_folders
 from fedcompass.deployment.own_client_app import load_client_app
 from fedcompass.deployment.processes import (
     Program,
@@ -188,7 +188,8 @@ def _answer(client: "RuntimeHttpClient", app: "ClientApp", ended: EndedRuns) -> 
         try:
             reply = app(message=message, context=context)
         except Exception as error:
-            status, details = SubStatus.FAILED, one_line(f"{type(error).__name__}: {error}")
+            told = without_folders(f"{type(error).__name__}: {error}", [Path.cwd()])
+            status, details = SubStatus.FAILED, one_line(told)
             code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
             reply = Message(Error(code=code, reason=details), reply_to=message)
         push_message(client, reply, context)

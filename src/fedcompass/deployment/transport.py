@@ -25,6 +25,7 @@ class Reply:
     arrays: Arrays
     facts: Facts  # metrics and config in one
     error: str | None  # one line: the site raised, is gone, or the message expired
+    too_large: bool = False  # the error is that the site sent more than any answer has
 
 
 class Transport(Protocol):

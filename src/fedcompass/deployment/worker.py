@@ -26,7 +26,7 @@ import fedcompass
 from fedcompass.deployment.app_file import AppFile, load_app
 from fedcompass.deployment.arrays import decode_arrays, encode_state, most_bytes
 from fedcompass.deployment.local_round import LocalRounds
-from fedcompass.deployment.messages import PROTOCOL, Facts
+from fedcompass.deployment.messages import PROTOCOL, Facts, without_folders
 from fedcompass.deployment.processes import die_with_parent
 from fedcompass.deployment.task_desk import Job, TaskDesk
 from fedcompass.deployment.trainer import Site
@@ -57,6 +57,7 @@ class Worker:
             raise
         except Exception as error:  # data or model that do not fit the device, for example
             raise AppError(app.explain(error)) from error
+        self._folders = [app.path.parent, *(() if site.data is None else (site.data,))]
         self._most_bytes = most_bytes(self._rounds.layout)
         self._desk = TaskDesk()
         self._room = threading.Semaphore(_MOST_CONNECTIONS)
@@ -148,7 +149,8 @@ class Worker:
                 try:
                     answer = self._answer(receive(connection, self._most_bytes))
                 except FedcompassError as error:
-                    answer = Frame("error", {"reason": f"site {self._site.name}: {error}"})
+                    told = without_folders(str(error), self._folders)
+                    answer = Frame("error", {"reason": f"site {self._site.name}: {told}"})
                 send(connection, answer)
         finally:
             self._talks.discard(threading.current_thread())

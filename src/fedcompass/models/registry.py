@@ -1,4 +1,4 @@
-"""Build a network by name: one of ours, or a user's `package.module:factory`."""
+"""Build a network by name: one of ours, or a user's `package.module:factory`, `FILE.py:factory`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from torch import nn
 from fedcompass.errors import SettingsError
 from fedcompass.models.cnn import mnist_cnn
 from fedcompass.models.efficientnet import efficientnet_b0
-from fedcompass.models.factory import call_factory, find_factory
+from fedcompass.models.factory import FORMS, call_factory, find_factory
 from fedcompass.models.linear import linear
 from fedcompass.models.mlp import mlp
 from fedcompass.models.resnet import resnet18
@@ -41,7 +41,7 @@ def build(name: str, *, input_shape: tuple[int, ...], classes: int) -> nn.Module
     """A freshly initialized network for inputs of that shape.
 
     A name with a colon is a user's `package.module:factory`, looked for in the current directory
-    too, and called with those of `input_shape` and `classes` that it names.
+    too, or `FILE.py:factory`, and called with those of `input_shape` and `classes` that it names.
 
     Raises:
         SettingsError: the name is unknown, or the factory cannot be imported, called or used.
@@ -49,10 +49,14 @@ def build(name: str, *, input_shape: tuple[int, ...], classes: int) -> nn.Module
     arguments: dict[str, Any] = {"input_shape": tuple(input_shape), "classes": classes}
     if ":" in name:
         return call_factory(name, find_factory(name), arguments)
+    if name.endswith(".py"):
+        raise SettingsError(
+            f"model {name!r} names a file alone; name what is in it: {name}:factory"
+        )
     known = {**_KNOWN, **_MEDICAL}
     if name not in known:
         said = unknown_key(name, known, "fedcompass").replace("setting", "model")
-        raise SettingsError(f"{said}; your own is named package.module:factory")
+        raise SettingsError(f"{said}; your own is named {FORMS}")
     return known[name](**arguments)
 
 

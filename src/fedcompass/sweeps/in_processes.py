@@ -12,6 +12,7 @@ from time import monotonic
 
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
+from fedcompass.simulation.ctrl_c import kept_from_children
 from fedcompass.sweeps.one_at_a_time import Place, carry_out
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.stopping import Stop
@@ -40,7 +41,8 @@ def in_processes(
     try:
         while True:
             while len(running) < workers and (experiment := next(pending, None)) is not None:
-                running.add(pool.submit(_carry_out, experiment, place(experiment)))
+                with kept_from_children():  # the first one starts the processes
+                    running.add(pool.submit(_carry_out, experiment, place(experiment)))
             if not running:
                 return
             if stop.is_due() and not stops.is_set():

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcompass import __version__
+from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
 from fedcompass.finite_json import json_text
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
@@ -163,10 +164,9 @@ def failed_record(experiment: "Experiment", error: Exception, device: str) -> Re
 
 def one_line(error: Exception) -> str:
     """An error in one line; one that is not ours is named."""
-    text = " ".join(str(error).split())
     if isinstance(error, FedcompassError):
-        return text
-    return f"{type(error).__name__}: {text}"[:300]
+        return " ".join(str(error).split())
+    return told(error)[:300]
 
 
 def compact_curve(

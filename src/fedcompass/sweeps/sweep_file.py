@@ -33,6 +33,17 @@ def _plain_name(name: str) -> str:
     return name
 
 
+def _read(path: Path) -> dict[str, Any]:
+    values = read_toml(path)
+    others = [key for key in values if key in Experiment.model_fields]
+    if others and not any(key in values for key in ("base", "grid", "seeds")):
+        raise SettingsError(
+            f"{path} is an experiment's file (it has {', '.join(others)}); run: fedcompass run "
+            f"{path}; a sweep's has base, grid and seeds"
+        )
+    return values
+
+
 class Sweep(Settings):
     """A grid of experiments, each with every seed.
 
@@ -66,7 +77,7 @@ class Sweep(Settings):
         Raises:
             SettingsError: one line about the first thing that is wrong.
         """
-        sweep = cls(**{"name": path.stem, **read_toml(path)})
+        sweep = cls(**{"name": path.stem, **_read(path)})
         sweep.plan()
         return sweep
 

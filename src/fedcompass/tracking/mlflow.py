@@ -1,10 +1,12 @@
 """Runs in MLflow: settings as parameters, metrics by version, the summary at the end."""
 
 import os
+import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MlflowTracker", "mlflow_opener", "usual_uri"]
 
+_SQLITE = "sqlite:///"
 _EXPERIMENT = "fedcompass"
 """The MLflow experiment runs go to, unless $MLFLOW_EXPERIMENT_NAME names another."""
 
@@ -51,11 +54,12 @@ def mlflow_opener(uri: str) -> OpenTracker:
     with _quiet():
         try:
             from mlflow import MlflowClient
-
-            client = MlflowClient(tracking_uri=uri)
-            experiment = _experiment(client)
         except ImportError:
             raise MissingExtra("mlflow", "mlflow", "--mlflow") from None
+        _check_database(uri)
+        try:
+            client = MlflowClient(tracking_uri=uri)
+            experiment = _experiment(client)
         except Exception as error:  # servers and databases fail in many ways
             reason = str(error).strip().partition("\n")[0]
             raise SettingsError(
@@ -63,6 +67,25 @@ def mlflow_opener(uri: str) -> OpenTracker:
                 "or give another URI, such as sqlite:///mlflow.db"
             ) from None
     return partial(MlflowTracker, client, experiment)
+
+
+def _check_database(uri: str) -> None:
+    """Say at once that a database file cannot be used: MLflow tries again for two minutes."""
+    if not uri.startswith(_SQLITE):
+        return
+    path = Path(uri.removeprefix(_SQLITE).partition("?")[0])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=1.0)) as database:
+            database.execute("BEGIN IMMEDIATE")  # a database that cannot be written to raises
+    except (OSError, sqlite3.Error) as error:
+        if "locked" in str(error):
+            return  # somebody writes to it now, so it can be used
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(
+            f"--mlflow is {uri!r}, which cannot be used: {reason}; give another URI, such as "
+            "sqlite:////tmp/mlflow.db, or work in a folder that can be written to"
+        ) from None
 
 
 def _experiment(client: "MlflowClient") -> str:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.error_text import told
 from fedcompass.errors import TaskFailed
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.metrics import make_metrics
@@ -87,6 +88,4 @@ def _failing_as_task(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise TaskFailed(
-            f"evaluation failed on the {what}: {type(error).__name__}: {error}"
-        ) from error
+        raise TaskFailed(f"evaluation failed on the {what}: {told(error)}") from error

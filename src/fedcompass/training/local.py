@@ -4,6 +4,7 @@ import torch
 
 from fedcompass.aggregation.aggregator import Payload
 from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.error_text import told
 from fedcompass.errors import TaskFailed
 from fedcompass.training.bound import BoundModel, build_module
 from fedcompass.training.graphed_steps import GraphedSteps
@@ -110,7 +111,7 @@ class LocalTrainer:
         except Exception as error:
             raise TaskFailed(
                 f"client {client} failed in local round {local_round} ({steps} steps): "
-                f"{type(error).__name__}: {error}"
+                f"{told(error)}"
             ) from error
         finally:
             self._steps.end()

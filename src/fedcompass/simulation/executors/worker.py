@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import torch
 
+from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
 from fedcompass.simulation.executors.carry_out import carry_out_evaluation, carry_out_training
 from fedcompass.simulation.executors.orders import read_order
@@ -112,7 +113,7 @@ def _done(trainer: LocalTrainer, job: Job, states: SharedStates, out: int | None
 
 def _failure(key: int | None, error: Exception) -> Failed:
     known = isinstance(error, FedcompassError)
-    message = str(error) if known else f"{type(error).__name__}: {error}"
+    message = str(error) if known else told(error)
     return Failed(key, message, traceback.format_exc())
 
 

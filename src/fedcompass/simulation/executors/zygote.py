@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from fedcompass.simulation.ctrl_c import kept_from_children
+
 __all__ = ["ALLOCATOR", "IN_WORKER", "fork_worker", "main"]
 
 IN_WORKER = "FEDCOMPASS_WORKER"
@@ -100,19 +102,13 @@ def _running() -> _Zygote:
 
 def _start() -> _Zygote:
     ours, theirs = socket.socketpair()
-    # Ctrl-C goes to every process of the terminal. With SIGINT blocked from birth (the mask is
-    # inherited) only the simulation hears it, and ends its workers itself.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **_ENVIRONMENT},
-            )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with kept_from_children(), theirs:  # the simulation ends its workers itself
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **_ENVIRONMENT},
+        )
     atexit.register(_end)
     return _Zygote(process, ours, os.getpid())
 

@@ -1,0 +1,37 @@
+"""Ctrl-C: the first one stops a command in order, and further ones do not tear that apart."""
+
+import os
+import signal
+from time import monotonic
+from types import FrameType
+
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["ignore_further", "stop_in_order_at"]
+
+_PATIENCE: Seconds = 10.0  # for a command to stop in order
+_STOPPING = b"stopping; Ctrl-C after 10 s ends it at once\n"
+_INTERRUPTED = 130  # the exit code, as a shell's
+
+_stopping_since: Seconds | None = None
+
+
+def stop_in_order_at(number: int) -> None:
+    """Let a signal raise `KeyboardInterrupt` once; one that is ignored (nohup) stays so."""
+    if signal.getsignal(number) is not signal.SIG_IGN:
+        signal.signal(number, _on_signal)
+
+
+def ignore_further() -> None:
+    """Let no Ctrl-C interrupt what is left to do at the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # as signal calls it
+    global _stopping_since
+    if _stopping_since is None:
+        _stopping_since = monotonic()
+        raise KeyboardInterrupt
+    if monotonic() - _stopping_since > _PATIENCE:
+        os._exit(_INTERRUPTED)
+    os.write(2, _STOPPING)  # print is not safe in a signal's handler
