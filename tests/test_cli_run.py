@@ -16,12 +16,14 @@ from typer.testing import CliRunner
 
 from fedcompass.cli import app
 from fedcompass.cli.sweep_progress import SweepProgress
-from fedcompass.errors import FedcompassError, RunFolderError, SettingsError
+from fedcompass.errors import FedcompassError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.journal import replay
+from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import simulate
 from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.sweeps.record import Record
+from fedcompass.training.problem import Problem
 
 QUICK = ["--horizon", "3", "--executor", "serial"]
 
@@ -199,6 +201,24 @@ def test_a_comparison_is_tabulated_and_reported_like_any_sweep() -> None:
     assert fedcompass("table", "runs/compare/sweep.toml").stdout.splitlines() == table
     assert fedcompass("sweep", "runs/compare/sweep.toml").stdout.startswith("2 of 2 done")
     assert fedcompass("report", "runs/compare").stdout == "report: runs/compare/report.html\n"
+
+
+def test_a_run_that_fails_ends_no_other_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_for_fedavg(experiment: Experiment) -> Problem:
+        if experiment.strategy["name"] == "fedavg":
+            raise TaskFailed("no luck")
+        return build_problem(experiment)
+
+    short = ["--strategies", "fedavg,fedcompass", "--seeds", "1", "--horizon", "2"]
+    with monkeypatch.context() as patched:
+        patched.setattr("fedcompass.sweeps.one_at_a_time.build_problem", fails_for_fedavg)
+        failed = CliRunner().invoke(app, ["compare", *short, "--workers", "1"])
+    assert failed.exit_code == 1
+    assert failed.output.splitlines()[-1] == "failed: no luck"
+    assert re.search("^fedcompass .* 0/1 ", failed.output, re.M)
+    again = fedcompass("compare", "--resume", "runs/compare", "--workers", "1")
+    assert "[2/2] fedavg, seed 0" in again.stderr
+    assert "failed" not in again.stdout
 
 
 def test_a_comparison_goes_on_as_it_is_or_not_at_all() -> None:

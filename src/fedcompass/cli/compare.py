@@ -13,6 +13,7 @@ from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.options import next_free
 from fedcompass.cli.plain_table import plain_table
 from fedcompass.cli.report import reported
+from fedcompass.cli.setting_options import assigned, file_and_options, given
 from fedcompass.cli.sweep import RESULTS, SWEEP_FILE
 from fedcompass.errors import RunFolderError, SettingsError
 
@@ -43,33 +44,12 @@ def compare(
         typer.Option(help="Names with commas between; fedcompass is what others are compared to."),
     ] = "fedavg,fedasync,fedbuff,fedat,fedcompass",
     seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1, as they come.", min=1)] = 3,
-    data: opt.Data = None,
-    data_root: opt.DataRoot = None,
-    model: opt.Model = None,
-    clients: opt.Clients = None,
-    partition: opt.PartitionKind = None,
-    speed: opt.Speed = None,
-    speed_change: opt.Resample = None,
-    steps: opt.Steps = None,
-    min_steps: opt.MinSteps = None,
-    max_steps: opt.MaxSteps = None,
-    latest: opt.Latest = None,
-    buffer_size: opt.BufferSize = None,
-    tier_ratio: opt.TierRatio = None,
-    learning_rate: opt.LearningRate = None,
-    batch_size: opt.BatchSize = None,
-    horizon: opt.Horizon = None,
-    target: opt.Target = None,
-    stop_at_target: opt.StopAtTarget = None,
-    profile: opt.Profile = None,
     assignments: opt.SetKeys = None,
     name: Annotated[str | None, typer.Option(help="Name of the folder under runs/.")] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Folder of a stopped comparison to go on with.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default: one per core.")
-    ] = None,
+    workers: opt.Workers = None,
     device: opt.Device = "cpu",
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
@@ -79,7 +59,6 @@ def compare(
     Exits with 1 if a run failed, or broke off: nobody was left to train. The others are shown all
     the same.
     """
-    given = {key: value for key, value in locals().items() if key in opt.KEYS}
     from fedcompass.cli.sweep_progress import SweepProgress
     from fedcompass.cli.table_shapes import notes
     from fedcompass.sweeps.comparison import Comparison
@@ -92,7 +71,7 @@ def compare(
         root, sweep = resume, _kept_sweep(resume)
     else:
         root = _new_root(name)
-        sweep = _sweep(root.name, file, assignments, given, strategies, seeds)
+        sweep = _sweep(root.name, file, assignments, given(context), strategies, seeds)
     store = Store(root / RESULTS)
     first = sweep.experiments()[0]
     print(_what(sweep, first), flush=True)
@@ -122,7 +101,7 @@ _GO_WITH_RESUME = ("resume", "workers", "device", "tensorboard", "mlflow")
 
 
 def _refuse_settings(context: typer.Context) -> None:
-    for parameter in context.command.params:
+    for parameter in context.command.get_params(context):
         name = parameter.name or ""
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE" and name not in _GO_WITH_RESUME:
@@ -144,7 +123,7 @@ def _sweep(
     name: str,
     file: Path | None,
     assignments: list[str] | None,
-    given: dict[str, Any],
+    options: dict[str, Any],
     strategies: str,
     seeds: int,
 ) -> "Sweep":
@@ -162,12 +141,12 @@ def _sweep(
         raise SettingsError(f"--strategies is {strategies!r}; allowed: each name once")
     if any(text.partition("=")[0] in ("seed", "strategy.name") for text in assignments or ()):
         raise SettingsError("compare sets seed and strategy.name itself: --seeds, --strategies")
-    base = opt.file_and_options(file, given)
+    base = file_and_options(file, options)
     base.pop("seed", None)
     if isinstance(base.get("strategy"), dict):
         known = {key for each in names for key in known_keys(each)}
         base["strategy"] = {k: v for k, v in base["strategy"].items() if k in known}
-    base = merged(base, opt.assigned(assignments))
+    base = merged(base, assigned(assignments))
     sweep = Sweep(name=name, base=base, grid={"strategy.name": names}, seeds=seeds)
     sweep.plan()  # every experiment is checked before anything is written
     return sweep

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcompass.cli import options as opt
 from fedcompass.cli.duration import parse_duration
 from fedcompass.cli.paper_views import (
     CellsOption,
@@ -65,12 +66,10 @@ def _run(
     resume: Annotated[
         bool, typer.Option(help="Take up stopped runs; finished ones are never run again.")
     ] = True,
-    device: Annotated[str, typer.Option(help="Where to train: cpu or cuda.")] = "cpu",
-    executor: Annotated[
-        str | None, typer.Option(help="serial, processes or stacked; stacked on cuda.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; one per core.", min=1)] = None,
-    max_stack: Annotated[int | None, typer.Option(help="Most tasks in a stack.", min=1)] = None,
+    device: opt.Device = "cpu",
+    executor: opt.Executor = None,
+    workers: opt.Workers = None,
+    max_stack: opt.MaxStack = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
     results: ResultsOption = None,

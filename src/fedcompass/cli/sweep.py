@@ -28,17 +28,9 @@ def sweep(
     budget: Annotated[
         str | None, typer.Option(help="Stop after such a time: 9m, 1h30m. Then go on any time.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default: one per core.")
-    ] = None,
+    workers: opt.Workers = None,
     device: opt.Device = "cpu",
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            help="serial or processes (the same bits), or stacked (within rounding), which is "
-            "usual on cuda."
-        ),
-    ] = None,
+    executor: opt.Executor = None,
     max_stack: opt.MaxStack = None,
     on: Annotated[
         str | None,
