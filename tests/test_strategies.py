@@ -34,6 +34,7 @@ NAMES = [
     "fedcompass",
     "fedcompass+m",
     "fedcompass+n",
+    "metronome",
 ]
 
 
@@ -48,11 +49,11 @@ def settings_of(chosen: Strategy, kind: type[Any]) -> Any:
     return chosen.scheduling
 
 
-def test_describe_has_one_line_for_each_of_the_eleven_strategies_in_order() -> None:
+def test_describe_has_one_line_for_each_of_the_twelve_strategies_in_order() -> None:
     lines = strategies.describe()
     assert list(lines) == strategies.names() == NAMES
     assert all(line and "\n" not in line and len(line) <= 95 for line in lines.values())
-    assert len(set(lines.values())) == 11
+    assert len(set(lines.values())) == 12
 
 
 @pytest.mark.parametrize(

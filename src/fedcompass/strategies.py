@@ -171,6 +171,11 @@ _RECIPES: dict[str, Recipe] = {
         "compass",
         aggregation={"normalized": True},
     ),
+    "metronome": Recipe(
+        "everybody answers on a beat, with as many steps as fit; clients that are too fast wait",
+        "metronome",
+        aggregation={"weighting": "share"},
+    ),
 }
 
 

@@ -18,8 +18,10 @@ from fedcompass.vocabulary import Seconds, Steps
 
 __all__ = [
     "Assumptions",
+    "BeatShare",
     "Gammas",
     "GradientBound",
+    "beat_shares",
     "corollary_1_holds",
     "corollary_1_rate",
     "equilibrium_groups",
@@ -292,6 +294,63 @@ def equilibrium_steps(
         for client in group:
             steps[client] = math.floor(round_time / seconds_per_step[client] + _SAME_STEPS)
     return steps
+
+
+class BeatShare(NamedTuple):
+    """A client under Metronome, once all paces are known and hold.
+
+    beats: how many of them a task takes.
+    steps: of a task.
+    waiting: the share of its time that it waits, on purpose.
+    """
+
+    beats: int
+    steps: Steps
+    waiting: float
+
+
+def beat_shares(
+    seconds_per_step: Sequence[Seconds],
+    min_steps: Steps,
+    max_steps: Steps,
+    *,
+    samples: Sequence[float] | None = None,
+    covered: float = 0.75,
+    overhead: Seconds = 0.0,
+) -> tuple[Seconds, list[BeatShare]]:
+    """How long Metronome's beat is for given clients, and what each of them does in it.
+
+    Everybody answers at beats, so among those whose tasks take one beat nothing is ever stale: an
+    update is as many versions old as beats its task took, less one. Waiting is the price, and the
+    share of it is a function of the fleet alone.
+
+    >>> period, clients = beat_shares([0.01, 0.1, 0.4, 2.0], 20, 200)
+    >>> period
+    8.0
+    >>> [(c.beats, c.steps, round(c.waiting, 2)) for c in clients]
+    [(1, 200, 0.75), (1, 80, 0.0), (1, 20, 0.0), (5, 20, 0.0)]
+    """
+    _check_steps(min_steps, max_steps)
+    _require("covered", covered, 0 < covered <= 1, "above 0 and at most 1")
+    weights = [1.0] * len(seconds_per_step) if samples is None else list(samples)
+    needed = sorted(
+        (overhead + min_steps * pace, weight)
+        for pace, weight in zip(seconds_per_step, weights, strict=True)
+    )
+    held, most = 0.0, 0.0
+    for seconds, weight in needed:
+        most, held = seconds, held + weight
+        if held >= covered * sum(weights) - _SAME_STEPS:
+            break
+    period = max(most, overhead + max_steps * min(seconds_per_step))
+    shares = []
+    for pace in seconds_per_step:
+        beats = math.ceil((overhead + min_steps * pace) / period - _SAME_STEPS)
+        fitting = math.floor((beats * period - overhead) / pace + _SAME_STEPS)
+        steps = min(fitting, max_steps)
+        busy = overhead + steps * pace
+        shares.append(BeatShare(beats, steps, max(0.0, 1 - busy / (beats * period))))
+    return period, shares
 
 
 def _check_ratios(mu: Ratio, steps_ratio: Ratio) -> None:

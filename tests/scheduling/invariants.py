@@ -29,6 +29,7 @@ from fedcompass.scheduling.events import (
     UpdateRefused,
 )
 from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.metronome import Metronome
 from fedcompass.scheduling.pace import INSTANT
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous
@@ -125,7 +126,8 @@ class Watched:
         order = self.tasks.pop(fold.client)
         assert fold.task == order.task
         assert fold.share > 0
-        if not isinstance(self.scheduler.policy, Tiered):  # a tier's joiner may outweigh the rest
+        # A tier's joiner may outweigh the rest; one that catches up counts several times.
+        if not isinstance(self.scheduler.policy, Tiered | Metronome):
             assert fold.share <= 1
         assert 1 <= fold.steps <= order.steps
         assert fold.staleness == self.version - order.version >= 0
@@ -176,6 +178,8 @@ class Watched:
         match self.scheduler.policy:
             case Compass() as policy:
                 self._check_groups(policy, waiting)
+            case Metronome() as policy:
+                self._check_beats(policy, waiting)
             case Synchronous() as policy:
                 assert policy.to_json()["awaited"] == sorted(self.tasks, key=self._task_id)
                 assert self.tasks or not waiting
@@ -200,6 +204,28 @@ class Watched:
         assert sorted(accounted) == sorted(waiting), "who waits, waits in a group with a deadline"
         in_buffers = {buffer for buffer in self.buffers if buffer > 0}
         assert in_buffers <= {group.id for group in policy.open_groups}, "no buffer is forgotten"
+
+    def _check_beats(self, policy: Metronome, waiting: list[str]) -> None:
+        accounted = policy.waits_for_first_merge
+        for beat in policy.open_beats:
+            assert beat.awaited, "an open beat waits for somebody"
+            assert self.deadlines[beat.id] == beat.deadline >= self.scheduler.now - 2 * INSTANT
+            assert beat.ends <= beat.deadline
+            for client in beat.awaited:
+                order, pace = self.tasks[client], self.scheduler.pace(client)
+                assert order.group == beat.id
+                assert pace is not None
+                due = order.at + pace.seconds_for(order.steps)
+                assert due <= beat.ends + INSTANT * (1 + pace.seconds_per_step), "within reach"
+            accounted += beat.arrived
+        assert sorted(accounted) == sorted(waiting), "who waits, waits for a beat with a deadline"
+        if policy.waits_for_first_merge:
+            assert self.tasks, "the warm-up waits for somebody"
+        in_buffers = {buffer for buffer in self.buffers if buffer > 0}
+        to_be_merged = {beat.id for beat in policy.open_beats} | set(policy.early_buffers)
+        assert in_buffers <= to_be_merged, "no buffer is forgotten"
+        if self.buffers and not self.quarantined and self.tasks and policy.early_buffers:
+            assert policy.open_beats, "what came early has a merge to wait for"
 
     def _check_tiers(self, policy: Tiered, waiting: list[str]) -> None:
         awaited = dict(policy.to_json()["awaited"])

@@ -4,6 +4,7 @@ A twin restored from JSON at random moments hears the same events and must say t
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from hypothesis import strategies as st
@@ -31,8 +32,10 @@ from fedcompass.scheduling.events import (
     UpdateRefused,
 )
 from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.pace import PaceSettings
 from fedcompass.scheduling.policy import Policy
+from fedcompass.scheduling.roster import Weights
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
@@ -218,6 +221,40 @@ class CompassInAnyOrder(AnyOrder):
         self.begin(lambda: Compass(settings), min_steps, min_steps + extra)
 
 
+class MetronomeInAnyOrder(AnyOrder):
+    @initialize(
+        steps=st.tuples(st.integers(1, 12), st.sampled_from([0, 1, 10, 100])),
+        covered=st.sampled_from([0.01, 0.5, 0.75, 1.0]),
+        latest=st.sampled_from([1.0, 1.2, 2.0]),
+        clients=st.tuples(FEW, FEW),
+        weights=st.sampled_from(["samples", "equal"]),
+        absent=st.sampled_from(["skip", "catch-up"]),
+        pace=PACES,
+    )
+    def metronome(
+        self,
+        steps: tuple[int, int],
+        covered: float,
+        latest: float,
+        clients: tuple[int, int],
+        weights: Weights,
+        absent: Literal["skip", "catch-up"],
+        pace: PaceSettings,
+    ) -> None:
+        settings = MetronomeSettings(
+            min_steps=steps[0],
+            max_steps=sum(steps),
+            covered=covered,
+            latest=latest,
+            min_clients=clients[0],
+            quarantine_after=clients[1],
+            weights=weights,
+            absent=absent,
+            pace=pace,
+        )
+        self.begin(lambda: Metronome(settings), steps[0], sum(steps))
+
+
 class SynchronousInAnyOrder(AnyOrder):
     @initialize(min_clients=FEW, quarantine_after=FEW)
     def synchronous(self, min_clients: int, quarantine_after: int) -> None:
@@ -258,6 +295,7 @@ class TieredInAnyOrder(AnyOrder):
     "machine",
     [
         CompassInAnyOrder,
+        MetronomeInAnyOrder,
         SynchronousInAnyOrder,
         ImmediateInAnyOrder,
         BufferedInAnyOrder,

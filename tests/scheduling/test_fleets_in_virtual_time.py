@@ -15,6 +15,7 @@ from fedcompass.scheduling.commands import Command, Commit, StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import Event
 from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import Policy
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
@@ -26,6 +27,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "synchronous": lambda: Synchronous(SynchronousSettings(steps=20, min_clients=4)),
     "immediate": lambda: Immediate(ImmediateSettings(steps=20)),
     "buffered": lambda: buffered(BufferedSettings(steps=20, buffer_size=3)),
+    "metronome": lambda: Metronome(MetronomeSettings(min_steps=5, max_steps=50, min_clients=4)),
     "tiered": lambda: Tiered(TieredSettings(steps=20, min_clients=4)),
 }
 

@@ -17,6 +17,7 @@ _WHEN = {
     "buffered": "K answers (buffer_size) have arrived",
     "tiered": "a tier has finished its round",
     "compass": "a group has answered or its time is up; a client's first answer counts at once",
+    "metronome": "everybody due at a beat has answered, or its time is up",
 }
 _WEIGHT = {"share": "p_i", "staleness": "st(u)", "staleness-share": "st(u) p_i"}
 _WEIGHTED = {

@@ -7,6 +7,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.immediate import Immediate, ImmediateSettings
+from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import Policy, SchedulerSettings
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous, SynchronousSettings
@@ -28,6 +29,7 @@ _KINDS: dict[str, PolicyKind] = {
     "immediate": PolicyKind(ImmediateSettings, Immediate),
     "buffered": PolicyKind(BufferedSettings, buffered),
     "tiered": PolicyKind(TieredSettings, Tiered),
+    "metronome": PolicyKind(MetronomeSettings, Metronome),
 }
 
 

@@ -1,0 +1,233 @@
+"""Metronome: one beat for everybody; clients that are too fast wait (docs/metronome.md).
+
+Under very unequal speeds fast clients merge often and fresh, slow ones rarely and stale, so the
+model follows the fast clients' data. Here nobody's tenth update comes before a neighbour's first:
+every client answers on a beat, with as many steps as fit.
+"""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedcompass.scheduling.beats import Beat, Beats, Weighed, beat_period
+from fedcompass.scheduling.commands import GENERAL, Command, SetDeadline, StartTraining
+from fedcompass.scheduling.pace import INSTANT, Pace, PaceSettings
+from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.roster import Member, Roster
+from fedcompass.vocabulary import BufferId, ClientId, GroupId, Seconds, Steps
+
+__all__ = ["Metronome", "MetronomeSettings"]
+
+_seconds_per_step = attrgetter("pace.seconds_per_step")  # of a member that has answered
+
+
+class MetronomeSettings(SchedulerSettings):
+    """Metronome: the range of local steps, for whom a beat is long enough, and how late it may be.
+
+    Paces are estimated with the fixed cost of a task apart, so that short tasks tell them too.
+    """
+
+    min_steps: int = Field(default=20, ge=1)
+    """Q_min: fewest local steps of a task; also the warm-up."""
+
+    max_steps: int = Field(default=200, ge=1)
+    """Q_max: most local steps of a task; a client that could do more waits."""
+
+    covered: float = Field(default=0.75, gt=0, le=1)
+    """ρ: a beat is long enough for clients with this share of the samples to do Q_min steps."""
+
+    latest: float = Field(default=1.2, ge=1)
+    """λ: a beat is waited for until its end and λ - 1 of its length more."""
+
+    absent: Literal["skip", "catch-up"] = "skip"
+    """An update that took several beats counts once, or as often as the beats it took."""
+
+    pace: PaceSettings = PaceSettings(overhead_aware=True)
+
+    @model_validator(mode="after")
+    def _range(self) -> "MetronomeSettings":
+        if self.min_steps > self.max_steps:
+            raise ValueError(
+                f"min_steps is {self.min_steps}; allowed: at least 1 and at most max_steps, "
+                f"which is {self.max_steps}"
+            )
+        return self
+
+
+class Metronome:
+    """Gives each client the first beat that it can reach with at least Q_min steps."""
+
+    def __init__(self, settings: MetronomeSettings) -> None:
+        self.settings = settings
+        self._beats = Beats(settings.min_steps, settings.latest)
+        self._has_begun = False  # the first merge is done, and there are beats
+        self._waiting: dict[ClientId, Member] = {}  # have warmed up and wait for the first merge
+        self._early: list[BufferId] = []  # of complete beats, to be merged with the next
+        self._spans: dict[ClientId, int] = {}  # how many beats a task takes; only to catch up
+
+    def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
+        """Warm up with Q_min steps, due at no beat."""
+        return [roster.start(member, self.settings.min_steps, at) for member in members]
+
+    def accept(
+        self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
+    ) -> list[Command]:
+        """Keep an update for its beat; a late one, or a joiner's first, for the next merge."""
+        beat = self._beats.get(task.group)
+        span = self._spans.pop(member.client, 1)
+        buffer = GENERAL if beat is None else beat.id
+        fold = roster.fold(member, task, steps, at, buffer, out_of=roster.total() / span)
+        if beat is not None:
+            beat.arrived[member.client] = member
+            return [fold, *self._stop_awaiting(roster, beat, member, at)]
+        if self._has_begun:
+            return [fold, *self._assign(roster, member, at)]
+        self._waiting[member.client] = member
+        return [fold, *self._begin_beats(roster, at)]
+
+    def forget(
+        self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds
+    ) -> list[Command]:
+        """Wait for one fewer; an update of its own that was accepted stays."""
+        self._spans.pop(member.client, None)
+        if not self._has_begun:
+            self._waiting.pop(member.client, None)
+            return self._begin_beats(roster, at)
+        beat, member.group = self._beats.get(member.group), None
+        if beat is None:
+            return []
+        if task is not None:
+            return self._stop_awaiting(roster, beat, member, at)
+        del beat.arrived[member.client]
+        return []
+
+    def again(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
+        """The next beat that it can reach, or another warm-up while its pace is unknown."""
+        if member.pace is None:
+            return self.begin(roster, [member], at)
+        return self._assign(roster, member, at)
+
+    def _begin_beats(self, roster: Roster, at: Seconds) -> list[Command]:
+        """Merge the warm-up once most have answered; the last ones are not waited for."""
+        if not self._waiting:
+            return []
+        answered = sum(_weight(roster, member) for member in self._waiting.values())
+        is_covered = answered >= self.settings.covered * roster.total() - INSTANT
+        if not is_covered and any(member.task for member in roster.members.values()):
+            return []
+        self._has_begun = True
+        first, self._waiting = list(self._waiting.values()), {}
+        return [roster.commit((GENERAL,), at), *self._assign_all(roster, first, at)]
+
+    def _stop_awaiting(
+        self, roster: Roster, beat: Beat, member: Member, at: Seconds
+    ) -> list[Command]:
+        """Merge a beat that is complete; one that is so before an earlier one waits for that."""
+        del beat.awaited[member.client]
+        if beat.awaited:
+            return []
+        if beat is self._beats.first:
+            return self._merge(roster, beat, at)
+        self._beats.close(beat)
+        self._early.append(beat.id)
+        return self._assign_all(roster, beat.arrived.values(), at)
+
+    def _merge(self, roster: Roster, beat: Beat, at: Seconds) -> list[Command]:
+        """Merge what has come, with what came early or late; those that have arrived go on."""
+        self._beats.close(beat)
+        buffers = [b for b in (beat.id, *self._early, GENERAL) if b in roster.unmerged]
+        self._early = []
+        merged: list[Command] = [roster.commit(buffers, at)] if buffers else []
+        return merged + self._assign_all(roster, beat.arrived.values(), at)
+
+    def _assign_all(self, roster: Roster, members: Iterable[Member], at: Seconds) -> list[Command]:
+        """The fastest first."""
+        commands: list[Command] = []
+        for member in sorted(members, key=_seconds_per_step):
+            commands += self._assign(roster, member, at)
+        return commands
+
+    def _assign(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
+        """The first beat with at least Q_min steps in it, and the order to train."""
+        pace, period = _pace(member), self._period(roster)
+        beat, is_new = self._beats.within_reach(pace, at, period)
+        steps = min(pace.steps_within(beat.ends - at), self.settings.max_steps)
+        if self.settings.absent == "catch-up":
+            self._spans[member.client] = max(1, round((beat.ends - at) / period))
+        beat.awaited[member.client] = member
+        start = roster.start(member, steps, at, beat.id)
+        return [SetDeadline(at=beat.deadline, group=beat.id), start] if is_new else [start]
+
+    def _period(self, roster: Roster) -> Seconds:
+        """How long the next beat lasts; who has not answered yet counts as slower than all."""
+        clients = [
+            Weighed(member.pace, _weight(roster, member))
+            for member in roster.members.values()
+            if member.pace is not None and not member.quarantined
+        ]
+        settings = self.settings
+        enough = settings.covered * roster.total()
+        return beat_period(clients, settings.min_steps, settings.max_steps, enough)
+
+    def deadline_of(self, group: GroupId) -> Seconds | None:
+        """Until when a beat is waited for."""
+        beat = self._beats.get(group)
+        return beat.deadline if beat else None
+
+    @property
+    def next_deadline(self) -> Seconds:
+        """The earliest deadline of a beat that somebody is due at."""
+        return self._beats.next_deadline
+
+    def pass_deadlines(
+        self, roster: Roster, before: Seconds, including: GroupId | None = None
+    ) -> list[Command]:
+        """Merge the beats whose time is up, in order, each at its deadline."""
+        commands: list[Command] = []
+        while (beat := self._beats.first_due(before, including)) is not None:
+            commands += self._merge(roster, beat, beat.deadline)
+        return commands
+
+    @property
+    def open_beats(self) -> list[Beat]:
+        """The beats that have not merged, in the order of their ends."""
+        return list(self._beats)
+
+    @property
+    def early_buffers(self) -> list[BufferId]:
+        """What came so early that it waits for the next merge."""
+        return self._early.copy()
+
+    @property
+    def waits_for_first_merge(self) -> list[ClientId]:
+        """Who has warmed up while the beats have not begun."""
+        return list(self._waiting)
+
+    def to_json(self) -> dict[str, Any]:
+        """The beats, and who waits for the first of them."""
+        return {
+            **self._beats.to_json(),
+            "has_begun": self._has_begun,
+            "waiting": list(self._waiting),
+            "early": self._early.copy(),
+            "spans": self._spans.copy(),
+        }
+
+    def restore(self, state: dict[str, Any], roster: Roster) -> None:
+        """Take over what `to_json` wrote."""
+        self._beats.restore(state, roster.members)
+        self._has_begun = state["has_begun"]
+        self._waiting = {client: roster.members[client] for client in state["waiting"]}
+        self._early = list(state["early"])
+        self._spans = dict(state["spans"])
+
+
+def _weight(roster: Roster, member: Member) -> float:
+    return member.samples if roster.weights == "samples" else 1
+
+
+def _pace(member: Member) -> Pace:
+    assert member.pace is not None  # only clients that have answered are put on a beat
+    return member.pace

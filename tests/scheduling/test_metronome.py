@@ -1,0 +1,199 @@
+"""Metronome: beats, who is due at them, who waits, and what happens to those that come late."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.scheduling.conversations import arrived, joined, lost, tell
+
+from fedcompass.errors import SettingsError
+from fedcompass.scheduling.beats import Weighed, beat_period
+from fedcompass.scheduling.commands import Command, Commit, Fold, SetDeadline, StartTraining
+from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
+from fedcompass.scheduling.pace import Pace
+from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.simulation.timetable import Dispatch, Merge, timetable
+from fedcompass.theory import beat_shares
+
+PACES = {"a": 0.01, "b": 0.1, "c": 0.2, "d": 0.4, "e": 2.0}
+"""20 steps take 0.2, 2, 4, 8 and 40 s, so beats of 8 s are long enough for four of five."""
+
+
+def metronome(clients: int = 5, **settings: object) -> Scheduler:
+    given = {"min_steps": 20, "max_steps": 200, "min_clients": clients, **settings}
+    return Scheduler(Metronome(MetronomeSettings(**given)))  # type: ignore[arg-type]
+
+
+def warmed_up(scheduler: Scheduler, clients: Sequence[str] = "abcd") -> list[Command]:
+    """Everybody joins at 0 and these answer their warm-up in time; what the last one led to."""
+    for client in PACES:
+        tell(scheduler, joined(client))
+    said: list[Command] = []
+    for client in clients:
+        said = tell(scheduler, arrived(20 * PACES[client], client, "abcde".index(client) + 1, 20))
+    return said
+
+
+def sent(commands: Sequence[Command]) -> dict[str, tuple[int, int | None]]:
+    """Steps and beat of everybody who was sent to train."""
+    return {c.client: (c.steps, c.group) for c in commands if isinstance(c, StartTraining)}
+
+
+def test_the_first_merge_waits_for_most_samples_and_never_for_the_rest() -> None:
+    scheduler = metronome()
+    assert [type(command) for command in warmed_up(scheduler, "abc")] == [Fold]
+    said = tell(scheduler, arrived(8.0, "d", 4, 20))
+    merge = next(command for command in said if isinstance(command, Commit))
+    assert [fold.client for fold in merge.contributions] == ["a", "b", "c", "d"]
+    assert [fold.share for fold in merge.contributions] == [0.2] * 4
+    assert sent(said) == {"a": (200, 1), "b": (80, 1), "c": (40, 1), "d": (20, 1)}
+    assert [c for c in said if isinstance(c, SetDeadline)] == [SetDeadline(at=17.6, group=1)]
+
+
+def test_a_client_that_is_too_fast_does_its_most_steps_and_waits_for_the_beat() -> None:
+    scheduler = metronome()
+    warmed_up(scheduler)
+    assert [type(c) for c in tell(scheduler, arrived(10.0, "a", 6, 200))] == [Fold]
+    for client, task, steps in (("b", 7, 80), ("c", 8, 40)):
+        assert [type(c) for c in tell(scheduler, arrived(16.0, client, task, steps))] == [Fold]
+    said = tell(scheduler, arrived(16.0, "d", 9, 20))
+    assert sent(said) == {"a": (200, 2), "b": (80, 2), "c": (40, 2), "d": (20, 2)}
+    assert [len(c.contributions) for c in said if isinstance(c, Commit)] == [4]
+
+
+def test_a_slow_client_takes_as_many_beats_as_it_needs_and_the_others_meet_it_there() -> None:
+    entries = list(timetable(metronome(), dict.fromkeys(PACES, 1), lambda c, _: PACES[c], 100.0))
+    slow = [entry for entry in entries if isinstance(entry, Dispatch) and entry.client == "e"]
+    assert [(entry.time, entry.steps) for entry in slow] == [(0.0, 20), (40.0, 20), (80.0, 20)]
+    merges = [entry for entry in entries if isinstance(entry, Merge)]
+    assert [entry.time for entry in merges[:6]] == [8.0, 16.0, 24.0, 32.0, 40.0, 48.0]
+    assert [len(entry.contributions) for entry in merges[:10]] == [4, 4, 4, 4, 5, 4, 4, 4, 4, 5]
+
+
+def test_one_that_misses_its_beat_is_merged_with_the_next_and_goes_on_at_once() -> None:
+    scheduler = metronome()
+    warmed_up(scheduler)
+    for client, task, steps in (("a", 6, 200), ("b", 7, 80), ("c", 8, 40)):
+        tell(scheduler, arrived(16.0, client, task, steps))
+    late = tell(scheduler, arrived(20.0, "d", 9, 20))  # the deadline was at 17.6
+    merge = next(command for command in late if isinstance(command, Commit))
+    assert (merge.at, [fold.client for fold in merge.contributions]) == (17.6, ["a", "b", "c"])
+    folds = [command for command in late if isinstance(command, Fold)]
+    assert [(fold.client, fold.buffer, fold.staleness) for fold in folds] == [("d", 0, 1)]
+    assert sent(late)["d"][0] >= 20
+    assert [fold.client for fold in scheduler.pending()] == ["d"]
+
+
+def test_where_speeds_are_alike_it_is_one_group_with_the_papers_steps() -> None:
+    paces = {"a": 0.1, "b": 0.2, "c": 0.25, "d": 0.4, "e": 0.5}
+    entries = timetable(
+        metronome(max_steps=100, covered=1.0), dict.fromkeys(paces, 1), lambda c, _: paces[c], 60.0
+    )
+    merges = [entry for entry in entries if isinstance(entry, Merge)]
+    assert all(len(entry.contributions) == 5 for entry in merges)
+    assert all(stale == 0 for entry in merges for _, stale in entry.contributions)
+
+
+def test_an_update_that_took_five_beats_can_count_five_times() -> None:
+    shares = {}
+    for absent in ("skip", "catch-up"):
+        scheduler = metronome(absent=absent)
+        warmed_up(scheduler)
+        first = tell(scheduler, arrived(40.0, "e", 5, 20))
+        (order,) = (c for c in first if isinstance(c, StartTraining) and c.client == "e")
+        said = tell(scheduler, arrived(80.0, "e", order.task, 20))
+        shares[absent] = [c.share for c in said if isinstance(c, Fold)]
+    assert shares == {"skip": [0.2], "catch-up": [pytest.approx(1.0)]}
+
+
+def test_one_that_leaves_is_not_waited_for_and_one_that_waits_may_leave() -> None:
+    scheduler = metronome()
+    warmed_up(scheduler)
+    tell(scheduler, arrived(10.0, "a", 6, 200))
+    tell(scheduler, arrived(16.0, "b", 7, 80), arrived(16.0, "c", 8, 40))
+    tell(scheduler, lost(16.0, "a"))
+    said = tell(scheduler, lost(16.5, "d"))
+    merge = next(command for command in said if isinstance(command, Commit))
+    assert [fold.client for fold in merge.contributions] == ["a", "b", "c"]
+    assert set(sent(said)) == {"b", "c"}
+
+
+def test_a_warm_up_whose_last_ones_die_begins_with_those_it_has() -> None:
+    scheduler = metronome()
+    warmed_up(scheduler, "ab")
+    said = [tell(scheduler, lost(5.0 + n, client)) for n, client in enumerate("edc")]
+    assert said[:2] == [[], []]  # two of four have answered, then two of three
+    assert any(isinstance(command, Commit) for command in said[2])
+
+
+def test_a_client_ten_million_times_as_slow_costs_no_more_than_any() -> None:
+    scheduler = metronome(clients=2, covered=0.4)
+    tell(scheduler, joined("a"), joined("b"))
+    tell(scheduler, arrived(20e-6, "a", 1, 20))
+    said = tell(scheduler, arrived(200.0, "b", 2, 20))
+    assert sent(said)["b"][0] == 20
+    assert len(scheduler.policy.to_json()["beats"]) <= 2
+
+
+@given(
+    clients=st.lists(
+        st.tuples(st.floats(1e-6, 1e3), st.floats(0, 10), st.integers(1, 50)), min_size=1
+    ),
+    steps=st.tuples(st.integers(1, 50), st.integers(0, 500)),
+    covered=st.floats(0.01, 1),
+)
+def test_a_beat_is_long_enough_for_most_and_no_longer_than_it_must_be(
+    clients: list[tuple[float, float, int]], steps: tuple[int, int], covered: float
+) -> None:
+    weighed = [Weighed(Pace(seconds_per_step=s, overhead=o), n) for s, o, n in clients]
+    least, most = steps[0], sum(steps)
+    period = beat_period(weighed, least, most, covered * sum(c.weight for c in weighed))
+    reaches = sum(c.weight for c in weighed if c.pace.seconds_for(least) <= period)
+    assert reaches >= covered * sum(c.weight for c in weighed) - 1e-6
+    quickest = min(c.pace.seconds_for(most) for c in weighed)
+    assert period >= quickest
+    sooner = sum(c.weight for c in weighed if c.pace.seconds_for(least) < period)
+    assert period == quickest or sooner < covered * sum(c.weight for c in weighed)
+
+
+@pytest.mark.parametrize("overhead", [0.0, 1.5])
+def test_theory_tells_the_period_the_steps_and_the_waiting_of_the_schedule(overhead: float) -> None:
+    period, shares = beat_shares(list(PACES.values()), 20, 200, overhead=overhead)
+    weighed = [Weighed(Pace(seconds_per_step=s, overhead=overhead), 1) for s in PACES.values()]
+    assert period == pytest.approx(beat_period(weighed, 20, 200, 0.75 * len(weighed)))
+    entries = timetable(metronome(), dict.fromkeys(PACES, 1), lambda c, _: PACES[c], 200.0)
+    if not overhead:
+        steps = {e.client: e.steps for e in entries if isinstance(e, Dispatch)}
+        assert list(steps.values()) == [share.steps for share in shares]
+    assert shares[0].waiting == pytest.approx(1 - (overhead + 2.0) / period)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"covered": 0}, "covered is 0; allowed: a number above 0 and at most 1"),
+        ({"absent": "pray"}, "absent is 'pray'; allowed: one of 'skip', 'catch-up'"),
+        ({"min_steps": 300}, "min_steps is 300; allowed: at least 1 and at most max_steps"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(values: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        MetronomeSettings(**values)  # type: ignore[arg-type]
+
+
+def test_the_schedule_of_five_unequal_clients_whole(golden: Callable[[str, str], None]) -> None:
+    """Client e speeds up to 0.5 s a step from its second task on."""
+
+    def pace(client: str, local_round: int) -> float:
+        return 0.5 if client == "e" and local_round >= 1 else PACES[client]
+
+    lines = []
+    for entry in timetable(metronome(), dict.fromkeys(PACES, 1), pace, 90.0):
+        if isinstance(entry, Dispatch):
+            where = f"beat {entry.group}" if entry.group else "warm-up"
+            lines.append(f"{entry.time:6.2f}  {entry.client} trains {entry.steps:>3}  ({where})")
+        else:
+            who = ", ".join(f"{client} (stale {u})" for client, u in entry.contributions)
+            lines.append(f"{entry.time:6.2f}  version {entry.version} <- {who}")
+    golden("metronome.txt", "\n".join(lines) + "\n")
