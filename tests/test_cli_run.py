@@ -15,11 +15,15 @@ from tests.child_processes import PATIENCE, started
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
-from fedcompass.errors import FedcompassError, RunFolderError, SettingsError
+from fedcompass.cli.sweep_progress import SweepProgress
+from fedcompass.errors import FedcompassError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.journal import replay
+from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import simulate
 from fedcompass.simulation.run_folder import RunFolder
+from fedcompass.sweeps.record import Record
+from fedcompass.training.problem import Problem
 
 QUICK = ["--horizon", "3", "--executor", "serial"]
 
@@ -155,6 +159,81 @@ def test_compare_gives_the_same_numbers_with_two_processes() -> None:
         for file in ("journal.jsonl", "metrics.jsonl", "final.safetensors"):
             first, second = Path("runs/one", name, file), Path("runs/two", name, file)
             assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_stopped_comparison_goes_on_to_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["--strategies", "fedavg,fedcompass", "--seeds", "2", "--horizon", "3"]
+    whole = fedcompass("compare", *arguments, "--workers", "1", "--name", "whole").stdout
+    count_run = SweepProgress.update
+
+    def stop_after_one(progress: SweepProgress, record: Record) -> None:
+        count_run(progress, record)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SweepProgress, "update", stop_after_one)
+        stopped = CliRunner(mix_stderr=False).invoke(app, ["compare", *arguments, "--workers", "1"])
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1] == (
+        "stopped; 1 of 4 done. To go on: fedcompass compare --resume runs/compare"
+    )
+    assert re.search("^fedcompass +… +0/0 of 2", fedcompass("table", "runs/compare").stdout, re.M)
+    resumed = fedcompass("compare", "--resume", "runs/compare", "--workers", "1")
+    assert [line.split(":")[0] for line in resumed.stderr.splitlines()] == [
+        "  [2/4] fedcompass, seed 0",
+        "  [3/4] fedavg, seed 1",
+        "  [4/4] fedcompass, seed 1",
+    ]
+    assert resumed.stdout == whole.replace("runs/whole", "runs/compare")
+    for name in ("fedavg-seed0", "fedcompass-seed1"):
+        for file in ("journal.jsonl", "summary.json", "final.safetensors"):
+            assert Path("runs/whole", name, file).read_bytes() == (
+                Path("runs/compare", name, file).read_bytes()
+            )
+
+
+def test_a_comparison_is_tabulated_and_reported_like_any_sweep() -> None:
+    short = ("--strategies", "fedavg,fedcompass", "--seeds", "1", "--horizon", "2")
+    fedcompass("compare", *short, "--workers", "1", "--target", "0.2")
+    table = fedcompass("table", "runs/compare").stdout.splitlines()
+    assert table[0].split("  ")[:2] == ["strategy.name", "time to 20%"]
+    assert [line.split()[0] for line in table[1:3]] == ["fedavg", "fedcompass"]
+    assert fedcompass("table", "runs/compare/sweep.toml").stdout.splitlines() == table
+    assert fedcompass("sweep", "runs/compare/sweep.toml").stdout.startswith("2 of 2 done")
+    assert fedcompass("report", "runs/compare").stdout == "report: runs/compare/report.html\n"
+
+
+def test_a_run_that_fails_ends_no_other_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_for_fedavg(experiment: Experiment) -> Problem:
+        if experiment.strategy["name"] == "fedavg":
+            raise TaskFailed("no luck")
+        return build_problem(experiment)
+
+    short = ["--strategies", "fedavg,fedcompass", "--seeds", "1", "--horizon", "2"]
+    with monkeypatch.context() as patched:
+        patched.setattr("fedcompass.sweeps.one_at_a_time.build_problem", fails_for_fedavg)
+        failed = CliRunner().invoke(app, ["compare", *short, "--workers", "1"])
+    assert failed.exit_code == 1
+    assert failed.output.splitlines()[-1] == "failed: no luck"
+    assert re.search("^fedcompass .* 0/1 ", failed.output, re.M)
+    again = fedcompass("compare", "--resume", "runs/compare", "--workers", "1")
+    assert "[2/2] fedavg, seed 0" in again.stderr
+    assert "failed" not in again.stdout
+
+
+def test_a_comparison_goes_on_as_it_is_or_not_at_all() -> None:
+    with pytest.raises(RunFolderError, match=r"leave the settings out .--seeds."):
+        fedcompass("compare", "--resume", "runs/x", "--seeds", "3")
+    with pytest.raises(RunFolderError, match=r"runs/x is not a comparison's folder: it has no sw"):
+        fedcompass("compare", "--resume", "runs/x")
+
+
+def test_a_comparison_that_cannot_begin_leaves_no_folder() -> None:
+    with pytest.raises(SettingsError, match="device is 'abacus', which cannot be used"):
+        fedcompass("compare", "--device", "abacus")
+    with pytest.raises(SettingsError, match="strategy is 'fedag'; allowed: fedavg, "):
+        fedcompass("compare", "--strategies", "fedag")
+    assert not Path("runs").exists()
 
 
 def test_a_run_that_cannot_begin_leaves_no_folder() -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fedcompass.cli import app
 from fedcompass.cli.duration import in_words, parse_duration
 from fedcompass.errors import FedcompassError, SettingsError
-from fedcompass.sweeps import Store
+from fedcompass.sweeps.store import Store
 
 LONG = FILE.replace("horizon = 2.0", "horizon = 4000.0")
 TABLE_FILE = """\

@@ -15,7 +15,8 @@ from fedcompass.cli import app
 from fedcompass.cli.deploy_words import summary_line
 from fedcompass.simulation.ending import trouble
 from fedcompass.simulation.run import simulate
-from fedcompass.sweeps import Record, Store
+from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.store import Store
 
 TOO_FAST = ("--learning-rate", "1e30")
 
@@ -101,7 +102,7 @@ def test_records_of_old_do_not_say_how_they_ended_and_are_read() -> None:
     read = Record.from_json(line)
     assert read.outcome is not None
     assert read.outcome.ended is None
-    assert not read.compared("fedavg").broke_off
+    assert not read.outcome.broke_off
 
 
 def test_a_run_whose_clients_all_left_for_good_broke_off() -> None:

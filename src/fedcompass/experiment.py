@@ -49,6 +49,8 @@ class DataSettings(Settings):
     """Which dataset, and where it lies."""
 
     name: str = "mnist-mini"
+    """A dataset: mnist-mini, mnist, cifar10, …; `fedcompass data list` has them."""
+
     root: Path | None = None
     """Folder to look in first; then $FEDCOMPASS_DATA and the cache folder."""
 
@@ -84,6 +86,8 @@ class Experiment(Settings):
     """One run of one strategy with one seed."""
 
     seed: int = Field(default=0, ge=0)
+    """Decides everything random."""
+
     profile: Literal["paper", "as-run", "authors", "own"] = "paper"
     """Where settings that are not given come from: the FedCompass paper; the paper as its authors'
     public code ran it (docs/as-run.md); the paper with a later release's habits of Compass

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 from tests.paper.stored_runs import line, write_store
 
-from fedcompass.errors import SettingsError
+from fedcompass.errors import SettingsError, StoreError
 from fedcompass.paper import figures
 from fedcompass.paper.by_groups import by_groups_grids
 from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.comparing import Comparison, compared, rank_correlation
+from fedcompass.paper.comparing import ComparedTable, compared, rank_correlation
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.rendering import curve_grids, grids, seed_grids, summary_lines, wins_grids
 from fedcompass.paper.report import write_report
-from fedcompass.paper.results import Results, value_at
+from fedcompass.paper.stored_runs import StoredRuns, value_at
 
 EXP = Cell("mnist-class", 5, "exp")
 TABLE = entry_named("table-1")
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Results:
+def results(tmp_path: Path) -> StoredRuns:
     """FedCompass at 100 s, FedAvg at 400, FedAsync once at 200 of three, FedBuff at 90."""
     times: dict[str, list[float | None]] = {
         "fedcompass": [90, 100, 110],
@@ -37,16 +37,16 @@ def results(tmp_path: Path) -> Results:
         for seed, time in enumerate(by_seed)
     ]
     write_store(tmp_path / "mnist.jsonl", records)
-    return Results.read(tmp_path)
+    return StoredRuns.read(tmp_path)
 
 
 @pytest.fixture
-def comparison(results: Results) -> Comparison:
+def comparison(results: StoredRuns) -> ComparedTable:
     return compared(TABLE, results)
 
 
 def test_a_time_is_the_mean_of_those_that_reached_it_relative_to_the_reference(
-    comparison: Comparison,
+    comparison: ComparedTable,
 ) -> None:
     fedavg = comparison.at(EXP, "fedavg")
     assert (fedavg.value, fedavg.reached, fedavg.seeds) == (4.0, 3, 3)
@@ -56,7 +56,7 @@ def test_a_time_is_the_mean_of_those_that_reached_it_relative_to_the_reference(
 
 
 def test_fewer_than_half_is_a_dash_and_its_rank_counts_misses_at_the_longest_horizon(
-    comparison: Comparison,
+    comparison: ComparedTable,
 ) -> None:
     fedasync = comparison.at(EXP, "fedasync")
     assert (fedasync.value, fedasync.reached) == (None, 1)
@@ -64,7 +64,7 @@ def test_fewer_than_half_is_a_dash_and_its_rank_counts_misses_at_the_longest_hor
     assert fedasync.score == pytest.approx((longest + longest + 200) / 3)
 
 
-def test_an_order_agrees_differs_or_is_unknown(comparison: Comparison) -> None:
+def test_an_order_agrees_differs_or_is_unknown(comparison: ComparedTable) -> None:
     assert comparison.at(EXP, "fedavg").agree == "yes"
     assert comparison.at(EXP, "fedasync").agree == "yes"
     assert comparison.at(EXP, "fedbuff").agree == "no"  # ours is ahead of FedCompass
@@ -76,13 +76,13 @@ def test_an_order_agrees_differs_or_is_unknown(comparison: Comparison) -> None:
 def test_nearly_equal_times_are_no_order(tmp_path: Path) -> None:
     records = [line(EXP, "fedcompass", 0, 100, 0.9), line(EXP, "fedavg", 0, 100.5, 0.9)]
     write_store(tmp_path / "a.jsonl", records)
-    assert compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg").agree == "tie"
+    assert compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg").agree == "tie"
 
 
 def test_where_nobody_reached_the_target_there_is_no_order(tmp_path: Path) -> None:
     records = [line(EXP, row, 0, None, 0.8) for row in ("fedcompass", "fedavg")]
     write_store(tmp_path / "a.jsonl", records)
-    item = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    item = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
     assert (item.our_order, item.agree) == (None, "")
 
 
@@ -93,7 +93,7 @@ def test_orders_are_made_of_the_seeds_both_have(tmp_path: Path) -> None:
         line(EXP, "fedavg", 0, 200, 0.9),
     ]
     write_store(tmp_path / "a.jsonl", records)
-    found = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    found = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
     assert found.our_order == 1
     assert found.value == 2.0  # and so are relative times, while a table grows
 
@@ -103,7 +103,7 @@ def test_a_reference_that_missed_is_behind_a_slow_one_that_did_not(tmp_path: Pat
     late = 0.9 * settings_of(EXP, "fedavg", 0)["horizon"]
     records = [line(EXP, "fedcompass", 0, None, 0.8), line(EXP, "fedavg", 0, late, 0.9)]
     write_store(tmp_path / "a.jsonl", records)
-    assert compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg").our_order == -1
+    assert compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg").our_order == -1
 
 
 def test_by_the_shorter_horizon_a_late_success_counts_for_nothing(tmp_path: Path) -> None:
@@ -115,20 +115,20 @@ def test_by_the_shorter_horizon_a_late_success_counts_for_nothing(tmp_path: Path
         line(EXP, "fedavg", 1, 200, 0.9),
     ]
     write_store(tmp_path / "a.jsonl", records)
-    found = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    found = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
     assert (found.our_order, found.common_order) == (-1, 1)
     write_store(tmp_path / "a.jsonl", records[::2])
-    undecided = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    undecided = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
     assert (undecided.our_order, undecided.common_order) == (-1, None)
 
 
-def test_wins_are_counted_by_speed_too(comparison: Comparison) -> None:
+def test_wins_are_counted_by_speed_too(comparison: ComparedTable) -> None:
     counted = {wins.row: wins for wins in comparison.wins("exp")}
     assert (counted["fedavg"].paper_cells, counted["fedavg"].ours) == (12, 1)
     assert {wins.our_cells for wins in comparison.wins("homo")} == {0}
 
 
-def test_wins_are_counted_beside_the_papers(comparison: Comparison) -> None:
+def test_wins_are_counted_beside_the_papers(comparison: ComparedTable) -> None:
     wins = {wins.row: wins for wins in comparison.wins()}
     assert (wins["fedavg"].ours, wins["fedavg"].our_cells) == (1, 1)
     assert (wins["fedbuff"].ours, wins["fedbuff"].agreeing) == (0, 0)
@@ -141,7 +141,7 @@ def test_accuracies_have_a_deviation_and_higher_is_ahead(tmp_path: Path) -> None
     records = [line(EXP, "fedcompass", seed, 100, 0.95 + 0.01 * seed) for seed in range(2)]
     records += [line(EXP, "fedavg", seed, 100, 0.92) for seed in range(2)]
     write_store(tmp_path / "a.jsonl", records)
-    found = compared(entry_named("table-14"), Results.read(tmp_path))
+    found = compared(entry_named("table-14"), StoredRuns.read(tmp_path))
     compass = found.at(EXP, "fedcompass")
     assert compass.value == pytest.approx(95.5)
     assert compass.deviation == pytest.approx(0.7071, abs=1e-3)
@@ -155,7 +155,7 @@ def test_top_accuracies_are_told_up_to_the_accuracy_horizon(tmp_path: Path) -> N
     least, most = record["experiment"]["run_at_least"], record["experiment"]["horizon"]
     record["curve"] = [[0.0, 0, 0.1], [least, 9, 0.85], [least + 3, 10, 0.87], [most, 20, 0.89]]
     write_store(tmp_path / "a.jsonl", [record])
-    (run,) = Results.read(tmp_path).runs(EXP, "fedcompass")
+    (run,) = StoredRuns.read(tmp_path).runs(EXP, "fedcompass")
     assert (run.top, run.run_at_least, run.horizon) == (0.85, least, most)
 
 
@@ -164,7 +164,7 @@ def test_a_miss_counts_at_the_cells_longest_horizon_wherever_runs_stopped(tmp_pa
     stopped = line(EXP, "fedbuff", 0, 100, 0.95)
     stopped["outcome"]["virtual_seconds"] = stopped["experiment"]["run_at_least"]
     write_store(tmp_path / "a.jsonl", [missed, stopped])
-    found = compared(TABLE, Results.read(tmp_path))
+    found = compared(TABLE, StoredRuns.read(tmp_path))
     assert found.at(EXP, "fedcompass").score == settings_of(EXP, "fedavg", 0)["horizon"]
 
 
@@ -176,29 +176,29 @@ def test_rank_correlation_is_spearmans_with_mean_ranks() -> None:
 
 
 def test_a_column_is_correlated_from_three_rows_on(
-    results: Results, comparison: Comparison
+    results: StoredRuns, comparison: ComparedTable
 ) -> None:
     assert comparison.correlation(EXP) == pytest.approx(0.6)
     two = compared(TABLE.only("fedavg,fedcompass"), results)
     assert two.correlation(EXP) is None
 
 
-def test_a_table_says_how_partial_it_is_and_where_it_disagrees(comparison: Comparison) -> None:
+def test_a_table_says_how_partial_it_is_and_where_it_disagrees(comparison: ComparedTable) -> None:
     first, second = summary_lines(comparison)
     assert first == "partial: 0 of 36 cells have every row; seeds per row: 3 (paper: 10)"
     assert second == "order differs from the paper's in 1: mnist-class/m=5/exp fedbuff"
-    (none,) = summary_lines(compared(TABLE, Results({})))
+    (none,) = summary_lines(compared(TABLE, StoredRuns({})))
     assert none == "no results yet (0 of 36 cells); run: fedcompass paper run table-1"
 
 
-def test_only_blocks_with_results_are_shown_unless_there_is_none(comparison: Comparison) -> None:
+def test_only_blocks_with_results_are_shown_unless_there_is_none(comparison: ComparedTable) -> None:
     (grid,) = grids(comparison)
     assert grid.title == (
         "mnist-class, m=5: time to 90%, fedcompass = 1; within 25 mean rounds (exp: 15)"
     )
     fedavg = next(row for row in grid.rows if row[0] == "fedavg")
     assert fedavg == ["fedavg", "1.35", "·", "", "2.82", "·", "", "4.32", "4.00 3/3", "yes"]
-    assert len(list(grids(compared(TABLE, Results({}))))) == 12
+    assert len(list(grids(compared(TABLE, StoredRuns({}))))) == 12
     wins, reached = wins_grids(comparison)
     assert wins.title.startswith("mnist: cells in which fedcompass is ahead, ")
     assert wins.header[-4:] == ["all: paper", "ours", "shorter", "same order"]
@@ -208,7 +208,7 @@ def test_only_blocks_with_results_are_shown_unless_there_is_none(comparison: Com
     assert reached.rows[2] == ["fedasync", "·", "·", "1/3", "1/3"]
 
 
-def test_a_figures_curves_are_told_in_numbers(results: Results) -> None:
+def test_a_figures_curves_are_told_in_numbers(results: StoredRuns) -> None:
     (grid,) = curve_grids(entry_named("figure-6"), results, [EXP])
     assert grid.rows[0][:2] == ["fedavg", "3"]
     assert grid.rows[0][-1] == "90.00±0.00"
@@ -217,7 +217,7 @@ def test_a_figures_curves_are_told_in_numbers(results: Results) -> None:
 
 
 def test_only_a_single_run_is_drawn_beyond_the_accuracy_horizon(
-    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    results: StoredRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
     drawn: list[Any] = []
@@ -234,7 +234,7 @@ def test_only_a_single_run_is_drawn_beyond_the_accuracy_horizon(
     assert [end["fedasync"] for end in ends] == [horizon, least]  # alone it missed, so to the end
 
 
-def test_each_run_is_told_in_mean_rounds_or_by_its_best_accuracy(results: Results) -> None:
+def test_each_run_is_told_in_mean_rounds_or_by_its_best_accuracy(results: StoredRuns) -> None:
     (grid,) = seed_grids(TABLE, results, TABLE.cells)
     assert grid.header == ["method", "seed 0", "seed 1", "seed 2"]
     by_row = {row[0]: row[1:] for row in grid.rows}
@@ -251,7 +251,7 @@ def test_a_table_without_printed_numbers_has_no_column_for_them(tmp_path: Path) 
     cell = wider.cells[0]
     records = [line(cell, "1/Q=0.05", 0, 60, 0.9), line(cell, "fedavg", 0, 240, 0.9)]
     write_store(tmp_path / "mnist.jsonl", records)
-    comparison = compared(wider, Results.read(tmp_path))
+    comparison = compared(wider, StoredRuns.read(tmp_path))
     (grid,) = grids(comparison)
     assert grid.header == ["method", "exp"]
     assert grid.rows[0] == ["fedavg", "4.00 1/1"]
@@ -271,7 +271,7 @@ def test_runs_are_counted_by_the_arrival_groups_of_their_fleet(tmp_path: Path) -
         line(homo, "fedbuff", 0, 60, 0.9),  # has no groups
     ]
     write_store(tmp_path / "mnist.jsonl", records)
-    (grid,) = by_groups_grids(entry, Results.read(tmp_path), [exp, homo])
+    (grid,) = by_groups_grids(entry, StoredRuns.read(tmp_path), [exp, homo])
     assert grid.header == ["groups", "exp", "homo"]
     assert grid.rows == [
         ["1", "1/1", "1/1"],
@@ -281,11 +281,11 @@ def test_runs_are_counted_by_the_arrival_groups_of_their_fleet(tmp_path: Path) -
         ["fastest alone", "0/2", ""],
         ["with others", "1/1", "1/1"],
     ]
-    assert not list(by_groups_grids(TABLE, Results.read(tmp_path), TABLE.cells))
-    assert not list(by_groups_grids(entry_named("table-20"), Results.read(tmp_path), [exp]))
+    assert not list(by_groups_grids(TABLE, StoredRuns.read(tmp_path), TABLE.cells))
+    assert not list(by_groups_grids(entry_named("table-20"), StoredRuns.read(tmp_path), [exp]))
 
 
-def test_seeds_beyond_a_limit_are_left_out(results: Results) -> None:
+def test_seeds_beyond_a_limit_are_left_out(results: StoredRuns) -> None:
     assert compared(TABLE, results, seeds=2).at(EXP, "fedasync").seeds == 2
 
 
@@ -297,7 +297,7 @@ def test_runs_with_other_settings_are_not_taken_for_the_papers(tmp_path: Path) -
     known = line(EXP, "fedavg", 1, 100, 0.9)
     known["experiment"]["a_setting_of_tomorrow"] = 1
     write_store(tmp_path / "a.jsonl", [other, shorter, known])
-    assert [run.seed for run in Results.read(tmp_path).runs(EXP, "fedavg")] == [1]
+    assert [run.seed for run in StoredRuns.read(tmp_path).runs(EXP, "fedavg")] == [1]
 
 
 def test_a_longer_run_serves_a_table_with_shorter_horizons(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_longer_run_serves_a_table_with_shorter_horizons(tmp_path: Path) -> No
     late = line(EXP, "fedcompass", 0, settings["horizon"] + 1, 0.95)
     soon = line(EXP, "fedcompass", 1, settings["horizon"] - 1, 0.95)
     write_store(tmp_path / "a.jsonl", [late, soon])
-    first, second = Results.read(tmp_path).runs(short, row)
+    first, second = StoredRuns.read(tmp_path).runs(short, row)
     assert (first.time, second.time) == (None, settings["horizon"] - 1)
     for run in (first, second):
         assert (run.run_at_least, run.horizon) == (settings["run_at_least"], settings["horizon"])
@@ -320,13 +320,13 @@ def test_a_shorter_run_serves_a_longer_table_if_it_reached_the_target(tmp_path: 
     for record in (reached, missed):
         record["experiment"]["horizon"] = 200.0
     write_store(tmp_path / "a.jsonl", [reached, missed])
-    results = Results.read(tmp_path)
+    results = StoredRuns.read(tmp_path)
     assert [run.seed for run in results.runs(EXP, "fedbuff")] == [0]
     assert results.has(EXP, "fedbuff", 0)
     assert not results.has(EXP, "fedbuff", 1)
     again = line(EXP, "fedbuff", 1, 300.0, 0.9)
     write_store(tmp_path / "b.jsonl", [again])
-    assert [run.time for run in Results.read(tmp_path).runs(EXP, "fedbuff")] == [60.0, 300.0]
+    assert [run.time for run in StoredRuns.read(tmp_path).runs(EXP, "fedbuff")] == [60.0, 300.0]
 
 
 def test_seeds_that_reached_the_target_do_not_stand_for_those_that_are_undecided(
@@ -337,7 +337,7 @@ def test_seeds_that_reached_the_target_do_not_stand_for_those_that_are_undecided
     for record in records:
         record["experiment"]["horizon"] = 200.0
     write_store(tmp_path / "a.jsonl", records)
-    results = Results.read(tmp_path)
+    results = StoredRuns.read(tmp_path)
     assert results.runs(EXP, "fedbuff") == []
     assert [results.has(EXP, "fedbuff", seed) for seed in range(3)] == [False, True, True]
 
@@ -346,13 +346,13 @@ def test_a_run_that_stopped_at_its_target_tells_no_later_accuracies(tmp_path: Pa
     record = line(EXP, "fedbuff", 0, 60.0, 0.9)
     record["experiment"] |= {"stop_at_target": True, "run_at_least": 0.0}
     write_store(tmp_path / "a.jsonl", [record])
-    assert Results.read(tmp_path).runs(EXP, "fedbuff") == []
+    assert StoredRuns.read(tmp_path).runs(EXP, "fedbuff") == []
 
 
 def test_horizons_are_those_of_all_rows_whether_they_were_run_or_not(tmp_path: Path) -> None:
     late = settings_of(EXP, "fedcompass", 0)["horizon"] + 1
     write_store(tmp_path / "a.jsonl", [line(EXP, "fedavg", 0, late, 0.9)])
-    found = compared(TABLE, Results.read(tmp_path)).at(EXP, "fedavg")
+    found = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
     assert (found.reached, found.reached_soon) == (1, 0)
 
 
@@ -363,9 +363,9 @@ def test_a_lower_target_is_read_off_the_same_runs(tmp_path: Path) -> None:
     missed["curve"] = [[0.0, 0, 0.1], [30.0, 4, 0.81], [60.0, 8, 0.78]]
     reached["curve"] = [[0.0, 0, 0.1], [600.0, 4, 0.8], [900.0, 8, 0.9]]
     write_store(tmp_path / "a.jsonl", [missed, reached])
-    found = compared(entry_named("table-1-at-80"), Results.read(tmp_path)).at(EXP, "fedavg")
+    found = compared(entry_named("table-1-at-80"), StoredRuns.read(tmp_path)).at(EXP, "fedavg")
     assert (found.value, found.our_order) == (20.0, 1)
-    (grid, *_) = grids(compared(entry_named("table-1-at-80"), Results.read(tmp_path)))
+    (grid, *_) = grids(compared(entry_named("table-1-at-80"), StoredRuns.read(tmp_path)))
     assert "time to 80%" in grid.title
 
 
@@ -376,7 +376,7 @@ def test_failures_other_files_and_an_unfinished_line_are_passed_over(tmp_path: P
         file.write('{"key": "half a li')
     (tmp_path / "groups.jsonl").write_text('{"something": "else"}\n{"x": 1}\n')
     (tmp_path / "empty.jsonl").touch()
-    results = Results.read(tmp_path)
+    results = StoredRuns.read(tmp_path)
     assert len(results) == 1
     assert results.has(EXP, "fedavg", 1)
     assert not results.has(EXP, "fedavg", 0)
@@ -384,12 +384,12 @@ def test_failures_other_files_and_an_unfinished_line_are_passed_over(tmp_path: P
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"fedcompass_store": 1}) + "\nnot json\n")
-    with pytest.raises(SettingsError, match=r"a\.jsonl, line 2, is not JSON"):
-        Results.read(tmp_path)
+    with pytest.raises(StoreError, match=r"a\.jsonl, line 2 is not a run's record"):
+        StoredRuns.read(tmp_path)
 
 
 def test_a_report_is_written_between_the_markers_and_nowhere_else(
-    tmp_path: Path, results: Results
+    tmp_path: Path, results: StoredRuns
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- paper: table-1 -->\nold\n<!-- end -->\nafter\n")

@@ -10,8 +10,8 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import compared
 from fedcompass.paper.cost import expected_steps, tasks_in_a_row
 from fedcompass.paper.entry import PlannedRun
-from fedcompass.paper.results import Results
 from fedcompass.paper.running import longest_first, missing, run_entry
+from fedcompass.paper.stored_runs import StoredRuns
 
 MINI = Cell("mini-class", 5, "homo")
 SHORT = horizons.Rounds(horizons.Horizons(0.5, 1), horizons.Horizons(0.5, 1))
@@ -25,7 +25,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def plan(folder: Path, rows: str = "fedavg,fedcompass", seeds: int = 1) -> list[PlannedRun]:
     return missing(
-        entry_named("table-1-mini").only(rows), [MINI], range(seeds), Results.read(folder)
+        entry_named("table-1-mini").only(rows), [MINI], range(seeds), StoredRuns.read(folder)
     )
 
 
@@ -33,13 +33,13 @@ def test_what_is_planned_is_run_stored_and_not_run_again(tmp_path: Path) -> None
     runs = plan(tmp_path)
     assert [(run.row, run.seed) for run in runs] == [("fedavg", 0), ("fedcompass", 0)]
     ended = list(run_entry(runs, tmp_path, executor="serial"))
-    assert [(progress.run.row, progress.done) for progress in ended] == [
-        ("fedavg", 1),
-        ("fedcompass", 2),
+    assert [(run.row, record.is_done) for run, record in ended] == [
+        ("fedavg", True),
+        ("fedcompass", True),
     ]
     assert plan(tmp_path) == []
     assert [run.row for run in plan(tmp_path, seeds=2)] == ["fedavg", "fedcompass"]
-    results = Results.read(tmp_path)
+    results = StoredRuns.read(tmp_path)
     (stored,) = results.runs(MINI, "fedcompass", to_target=True)
     assert 0 < stored.local_steps <= 5 * 40
     assert results.runs(MINI, "fedcompass") == []  # it may have ended too early for an accuracy
@@ -73,4 +73,4 @@ def test_side_by_side_the_run_with_most_tasks_in_a_row_begins_first(tmp_path: Pa
     runs = entry_named("table-1-mini").only("fedcompass").plan(cells, [0])
     assert [run.cell.speed for run in longest_first(runs)] == ["exp", "homo"]
     ended = list(run_entry(runs, tmp_path, executor="stacked"))
-    assert {progress.run.cell for progress in ended} == set(cells)
+    assert {run.cell for run, _ in ended} == set(cells)

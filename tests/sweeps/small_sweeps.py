@@ -11,7 +11,8 @@ from torch import nn
 
 from fedcompass.experiment import Experiment
 from fedcompass.settings import merged
-from fedcompass.sweeps import Record, RunOutcome, Sweep
+from fedcompass.sweeps.record import Record, RunOutcome
+from fedcompass.sweeps.sweep_file import Sweep
 
 torch.set_num_threads(1)
 

@@ -16,9 +16,10 @@ from tests.sweeps.small_sweeps import FILE, experiments
 
 from fedcompass.errors import MissingExtra
 from fedcompass.simulation.problems import build_problem
-from fedcompass.sweeps import Store, Sweep
 from fedcompass.sweeps.running import run_all
 from fedcompass.sweeps.shipping import Receiver, Sender
+from fedcompass.sweeps.store import Store
+from fedcompass.sweeps.sweep_file import Sweep
 
 OURS = {**importing_tests(), "RAY_USAGE_STATS_ENABLED": "0"}
 

@@ -13,10 +13,11 @@ from tests.sweeps.small_sweeps import experiments
 from fedcompass.errors import DataError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.run import simulate
-from fedcompass.sweeps import Record, Store, record_of
 from fedcompass.sweeps.abreast import Abreast
-from fedcompass.sweeps.one_at_a_time import carry_out, place
+from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
+from fedcompass.sweeps.record import Record, record_of
 from fedcompass.sweeps.running import run_all
+from fedcompass.sweeps.store import Store
 
 MODELS = "tests.sweeps.small_sweeps"
 
@@ -99,8 +100,7 @@ def test_nothing_starts_once_the_budget_is_spent(store: Store) -> None:
 def test_a_run_stopped_on_the_way_goes_on_to_the_same_end(store: Store, tmp_path: Path) -> None:
     experiment = experiments(1)[0].with_settings({"horizon": 6.0})
     kept = tmp_path / "in-progress"
-    path = place(kept, experiment)
-    assert path is not None
+    path = kept / experiment.key()
     for _ in range(2):
         assert carry_out(experiment, device="cpu", path=path, stops=after(3)) is None
         assert (path / "checkpoint.safetensors").exists()
@@ -109,10 +109,28 @@ def test_a_run_stopped_on_the_way_goes_on_to_the_same_end(store: Store, tmp_path
     assert not path.exists()
 
 
+def test_a_folder_with_a_name_stays_and_is_that_of_simulate(store: Store, tmp_path: Path) -> None:
+    experiment = experiments(1)[0].with_settings({"horizon": 6.0})
+    path = tmp_path / "runs" / "mine"
+    assert carry_out(experiment, device="cpu", path=path, stops=after(3)) is None
+    runs = tmp_path / "runs"
+    (record,) = run_all(
+        [experiment], store, executor="serial", folder=runs, keep_as=lambda _: "mine"
+    )
+    whole = simulate(experiment, folder=tmp_path / "whole")
+    assert record == record_of(whole, "cpu")
+    names = sorted(file.name for file in (tmp_path / "whole").iterdir())
+    assert sorted(file.name for file in path.iterdir()) == names
+    for name in names:
+        assert (path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 def test_runs_stopped_in_a_stack_go_on_too(store: Store, tmp_path: Path) -> None:
     chosen = [e.with_settings({"horizon": 6.0}) for e in experiments(2)]
     kept = tmp_path / "in-progress"
-    stopped = Abreast(device="cpu", max_stack=None, live=None, folder=kept, stops=after(4))
+    stopped = Abreast(
+        device="cpu", max_stack=None, live=None, place=lambda e: kept / e.key(), stops=after(4)
+    )
     assert list(stopped.records(iter(chosen))) == []
     assert len(list(kept.glob("*/checkpoint.safetensors"))) == 2
     records = list(run_all(chosen, store, executor="serial", folder=kept))
@@ -130,8 +148,7 @@ def test_without_a_folder_a_stopped_run_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["checkpoint.safetensors", "experiment.toml"])
 def test_a_damaged_folder_is_begun_anew(store: Store, tmp_path: Path, file: str) -> None:
     experiment = experiments(1)[0]
-    path = place(tmp_path / "in-progress", experiment)
-    assert path is not None
+    path = tmp_path / "in-progress" / experiment.key()
     carry_out(experiment, device="cpu", path=path, stops=after(2))
     (path / file).write_text("damaged")
     (record,) = run_all([experiment], store, executor="serial", folder=tmp_path / "in-progress")
@@ -214,7 +231,7 @@ def test_missing_data_and_models_are_said_before_anything_runs(
 
 def test_as_many_runs_go_on_side_by_side_as_have_so_many_clients() -> None:
     """Small runs after large ones fill the stacks, too."""
-    abreast = Abreast(device="cpu", max_stack=None, live=None, folder=None, stops=lambda: False)
+    abreast = Abreast(device="cpu", max_stack=None, live=None, place=nowhere, stops=lambda: False)
     live: list[int] = []  # clients of the live runs when another one is begun
 
     def runs() -> Iterator[Experiment]:

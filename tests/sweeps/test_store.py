@@ -11,8 +11,8 @@ import pytest
 from tests.sweeps.small_sweeps import made_record
 
 from fedcompass.errors import StoreError
-from fedcompass.sweeps import Record, Store
-from fedcompass.sweeps.record import compact_curve
+from fedcompass.sweeps.record import Record, compact_curve
+from fedcompass.sweeps.store import Store
 
 HEADER = '{"fedcompass_store": 1}\n'
 
@@ -20,7 +20,7 @@ APPENDS_FOREVER = """
 import sys
 from dataclasses import replace
 from itertools import count
-from fedcompass.sweeps import Store
+from fedcompass.sweeps.store import Store
 from tests.sweeps.small_sweeps import made_record
 store, record = Store(sys.argv[1]), made_record()
 for number in count(int(sys.argv[2]), 2):
@@ -30,7 +30,7 @@ for number in count(int(sys.argv[2]), 2):
 
 CLAIMS = """
 import sys
-from fedcompass.sweeps import Store
+from fedcompass.sweeps.store import Store
 store = Store(sys.argv[1])
 while True:
     print(store.claim(sys.argv[2]), store.claim("0" * 16), flush=True)
@@ -198,7 +198,7 @@ def test_a_failure_under_an_old_key_ends_once_the_run_is_done(path: Path) -> Non
 
 def test_where_the_data_lay_is_not_in_a_record(tmp_path: Path) -> None:
     from fedcompass.experiment import Experiment
-    from fedcompass.sweeps import failed_record
+    from fedcompass.sweeps.record import failed_record
 
     experiment = Experiment(data={"root": str(tmp_path)})
     record = failed_record(experiment, ValueError("a\nb"), "cpu")
@@ -248,4 +248,4 @@ def test_a_record_is_a_plain_value() -> None:
     record: Record = made_record()
     assert pickle.loads(pickle.dumps(record)) == record
     with pytest.raises(ValueError, match="failed"):
-        made_record(error="x").compared("fedavg")
+        _ = made_record(error="x").numbers

@@ -7,7 +7,7 @@ import pytest
 from tests.sweeps.small_sweeps import small_sweep
 
 from fedcompass.errors import SettingsError
-from fedcompass.sweeps import Sweep
+from fedcompass.sweeps.sweep_file import Sweep
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sweep.toml"
 

@@ -6,14 +6,10 @@ import pytest
 from tests.sweeps.small_sweeps import made_record, small_sweep
 
 from fedcompass.errors import SettingsError
-from fedcompass.sweeps import (
-    Comparison,
-    Results,
-    Store,
-    csv_table,
-    latex_table,
-    markdown_table,
-)
+from fedcompass.sweeps.comparison import Comparison
+from fedcompass.sweeps.formats import csv_table, latex_table, markdown_table
+from fedcompass.sweeps.results import Results
+from fedcompass.sweeps.store import Store
 
 
 @pytest.fixture
@@ -27,7 +23,7 @@ def test_cells_follow_the_rules_of_the_comparison(store: Store) -> None:
         store.append(made_record("fedcompass", seed, time=compass))
     comparison = Comparison(Results.of_store(store))
     assert (comparison.axis, comparison.reference) == ("strategy.name", "fedcompass")
-    avg_cell, compass_cell = comparison.cells()
+    avg_cell, compass_cell = comparison.points()
     assert avg_cell.row is not None
     assert (avg_cell.row.reached, avg_cell.row.seeds, avg_cell.row.time) == (2, 3, 25.0)
     assert avg_cell.row.relative == pytest.approx(25 / (32 / 3))
@@ -39,7 +35,7 @@ def test_wins_are_counted_over_seeds_that_all_have_done(store: Store) -> None:
     store.append(made_record("fedavg", 0, time=10.0))
     store.append(made_record("fedcompass", 0, time=20.0))
     store.append(made_record("fedcompass", 1, time=20.0))  # alone, it would win
-    cells = Comparison(Results.of_store(store)).cells()
+    cells = Comparison(Results.of_store(store)).points()
     assert [(cell.done, cell.planned, cell.wins) for cell in cells] == [(1, 2, 1), (2, 2, 0)]
     assert [cell.is_partial for cell in cells] == [True, False]
 
@@ -49,10 +45,10 @@ def test_a_plan_shows_what_is_missing_and_what_failed(store: Store) -> None:
     key = plan[0].experiment.key()
     store.append(made_record(error="no data"))
     results = Results.of_plan(plan, store)
-    assert [entry.is_done for entry in results.entries] == [False] * 4
+    assert [run.is_done for run in results.runs] == [False] * 4
     assert results.axes == {"strategy.name": ["fedavg", "fedcompass"]}
     assert store.finished(key) is None
-    cells = Comparison(results).cells()
+    cells = Comparison(results).points()
     assert [(cell.row, cell.done, cell.planned) for cell in cells] == [(None, 0, 2)] * 2
 
 
@@ -72,7 +68,7 @@ def test_any_axis_can_be_compared_along(store: Store) -> None:
     for latest, time in ((1.1, 30.0), (1.2, 20.0)):
         store.append(made_record("fedcompass", time=time, strategy={"latest": latest}))
     comparison = Comparison(Results.of_store(store), "strategy.latest=1.2")
-    relative = [cell.row.relative for cell in comparison.cells() if cell.row is not None]
+    relative = [cell.row.relative for cell in comparison.points() if cell.row is not None]
     assert relative == [1.5, 1.0]
     assert Comparison(Results.of_store(store), "1.1").axis == "strategy.latest"
     with pytest.raises(SettingsError, match=r"--reference is 'a=b'; there are strategy\.latest"):
@@ -82,12 +78,12 @@ def test_any_axis_can_be_compared_along(store: Store) -> None:
 def test_without_its_reference_there_are_no_relative_times(store: Store) -> None:
     store.append(made_record("fedavg"))
     store.append(made_record("fedbuff"))
-    rows = [cell.row for cell in Comparison(Results.of_store(store)).cells()]
+    rows = [cell.row for cell in Comparison(Results.of_store(store)).points()]
     assert [row.relative for row in rows if row is not None] == [None, None]
 
 
 def test_an_empty_store_is_an_empty_table(store: Store) -> None:
-    assert Comparison(Results.of_store(store)).cells() == []
+    assert Comparison(Results.of_store(store)).points() == []
 
 
 def test_labels_cannot_break_out_of_their_cells() -> None:

@@ -16,10 +16,10 @@ from fedcompass.cli.plot import plot
 from fedcompass.cli.report import report
 from fedcompass.cli.run import run
 from fedcompass.cli.schedule import schedule
+from fedcompass.cli.setting_options import settings_command
 from fedcompass.cli.strategies import strategies
 from fedcompass.cli.sweep import sweep
 from fedcompass.cli.table import table
-from fedcompass.cli.track_options import TrackingCommand
 from fedcompass.cli.watch import watch
 
 __all__ = ["app"]
@@ -55,8 +55,8 @@ def _options(
     """Federated learning for clients of unequal speed."""
 
 
-app.command(cls=TrackingCommand)(run)
-app.command(cls=TrackingCommand)(compare)
+app.command(cls=settings_command())(run)
+app.command(cls=settings_command("strategy", "seed"))(compare)
 app.command()(sweep)
 app.command()(table)
 app.command()(report)

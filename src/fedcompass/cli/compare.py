@@ -1,7 +1,7 @@
-"""`fedcompass compare`: several strategies on the same fleets, in the paper's kind of table."""
+"""`fedcompass compare`: a small sweep of strategies and seeds, in the paper's kind of table."""
 
-import sys
-from collections.abc import Sequence
+from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,15 +10,19 @@ import typer
 from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
-from fedcompass.cli.metric_text import metric_text
-from fedcompass.cli.options import experiment_from, next_free
+from fedcompass.cli.options import next_free
 from fedcompass.cli.plain_table import plain_table
 from fedcompass.cli.report import reported
+from fedcompass.cli.setting_options import assigned, file_and_options, given
+from fedcompass.cli.sweep import RESULTS, SWEEP_FILE
 from fedcompass.errors import RunFolderError, SettingsError
 
 if TYPE_CHECKING:
+    from fedcompass.cli.sweep_progress import SweepProgress
     from fedcompass.experiment import Experiment
-    from fedcompass.simulation.comparison import Outcome, StrategyRow
+    from fedcompass.sweeps.comparison import Comparison
+    from fedcompass.sweeps.store import Store
+    from fedcompass.sweeps.sweep_file import Sweep
     from fedcompass.tracking import OpenTracker
 
 __all__ = ["compare"]
@@ -33,177 +37,191 @@ _PROFILES = {
 
 
 def compare(
+    context: typer.Context,
     file: opt.ExperimentFile = None,
     strategies: Annotated[
         str,
         typer.Option(help="Names with commas between; fedcompass is what others are compared to."),
     ] = "fedavg,fedasync,fedbuff,fedat,fedcompass",
     seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1, as they come.", min=1)] = 3,
-    data: opt.Data = None,
-    data_root: opt.DataRoot = None,
-    model: opt.Model = None,
-    clients: opt.Clients = None,
-    partition: opt.PartitionKind = None,
-    speed: opt.Speed = None,
-    speed_change: opt.Resample = None,
-    steps: opt.Steps = None,
-    min_steps: opt.MinSteps = None,
-    max_steps: opt.MaxSteps = None,
-    latest: opt.Latest = None,
-    buffer_size: opt.BufferSize = None,
-    tier_ratio: opt.TierRatio = None,
-    learning_rate: opt.LearningRate = None,
-    batch_size: opt.BatchSize = None,
-    horizon: opt.Horizon = None,
-    target: opt.Target = None,
-    stop_at_target: opt.StopAtTarget = None,
-    profile: opt.Profile = None,
     assignments: opt.SetKeys = None,
     name: Annotated[str | None, typer.Option(help="Name of the folder under runs/.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default: one per core.")
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of a stopped comparison to go on with.")
     ] = None,
+    workers: opt.Workers = None,
     device: opt.Device = "cpu",
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
 ) -> None:
     """Run several strategies on the same fleets and seeds and compare their time to target.
 
-    Exits with 1 if a run broke off: nobody was left to train. The others are shown all the same.
+    Exits with 1 if a run failed, or broke off: nobody was left to train. The others are shown all
+    the same.
     """
-    given = {key: value for key, value in locals().items() if key in opt.KEYS}
-    from fedcompass.simulation.comparison import comparison_rows, troubles
+    from fedcompass.cli.sweep_progress import SweepProgress
+    from fedcompass.cli.table_shapes import notes
+    from fedcompass.sweeps.comparison import Comparison
+    from fedcompass.sweeps.results import Results
+    from fedcompass.sweeps.store import Store
 
     openers = track.tracker_openers(tensorboard, mlflow)
-    grid = _grid(file, assignments, given, strategies, seeds)
-    root = opt.named(name) if name else next_free(Path("runs"), "compare")
-    if root.exists():
-        raise RunFolderError(f"{root} exists already; choose another name")
-    print(_what(grid[0], strategies, seeds), flush=True)
-    about_data(grid[0])
-    outcomes = _run_all(grid, root, workers, device, openers)
-    rows = comparison_rows(outcomes, _REFERENCE)
-    print(_table(rows, grid[0]))
-    print(_meaning(rows, grid[0]))
+    if resume is not None:
+        _refuse_settings(context)
+        root, sweep = resume, _kept_sweep(resume)
+    else:
+        root = _new_root(name)
+        sweep = _sweep(root.name, file, assignments, given(context), strategies, seeds)
+    store = Store(root / RESULTS)
+    first = sweep.experiments()[0]
+    print(_what(sweep, first), flush=True)
+    about_data(first)
+    with SweepProgress(sweep, store) as progress:
+        _carry_out(sweep, store, progress, openers, workers=workers, device=device)
+    comparison = Comparison(Results.of_plan(sweep.plan(), store), _REFERENCE)
+    print(_table(comparison))
+    print(_meaning(comparison, first))
     print(f"Every run's journal, curve and model: {root}")
     print(f"To look at them: {reported(root)}")
-    for line in troubles(outcomes):
+    for line in notes(comparison):
         print(line)
-    if any(outcome.broke_off for outcome in outcomes):
+    if any(p.failed or (p.row is not None and p.row.broke_off) for p in comparison.points()):
         raise typer.Exit(1)
 
 
-def _grid(
+def _new_root(name: str | None) -> Path:
+    root = opt.named(name) if name else next_free(Path("runs"), "compare")
+    if root.exists():
+        goes_on = f", or go on with it: --resume {root}" if (root / SWEEP_FILE).exists() else ""
+        raise RunFolderError(f"{root} exists already; choose another name{goes_on}")
+    return root
+
+
+_GO_WITH_RESUME = ("resume", "workers", "device", "tensorboard", "mlflow")
+
+
+def _refuse_settings(context: typer.Context) -> None:
+    for parameter in context.command.get_params(context):
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in _GO_WITH_RESUME:
+            raise RunFolderError(
+                "--resume goes on with a comparison as it is; leave the settings out "
+                f"({parameter.opts[0]})"
+            )
+
+
+def _kept_sweep(root: Path) -> "Sweep":
+    from fedcompass.sweeps.sweep_file import Sweep
+
+    if not (root / SWEEP_FILE).is_file():
+        raise RunFolderError(f"{root} is not a comparison's folder: it has no {SWEEP_FILE}")
+    return Sweep.from_toml(root / SWEEP_FILE)
+
+
+def _sweep(
+    name: str,
     file: Path | None,
     assignments: list[str] | None,
-    given: dict[str, Any],
+    options: dict[str, Any],
     strategies: str,
     seeds: int,
-) -> "list[Experiment]":
-    """One experiment per strategy and seed; a strategy gets those strategy options it has."""
-    from fedcompass.strategies import known_keys
+) -> "Sweep":
+    """A strategy gets those strategy settings it has; one that none has is left out.
 
-    names = [name.strip() for name in strategies.split(",")]
+    Raises:
+        SettingsError: one line about the first thing that is wrong, such as a --set that none has.
+    """
+    from fedcompass.settings import merged
+    from fedcompass.strategies import known_keys
+    from fedcompass.sweeps.sweep_file import Sweep
+
+    names = [part.strip() for part in strategies.split(",")]
     if len(set(names)) < len(names):
         raise SettingsError(f"--strategies is {strategies!r}; allowed: each name once")
     if any(text.partition("=")[0] in ("seed", "strategy.name") for text in assignments or ()):
         raise SettingsError("compare sets seed and strategy.name itself: --seeds, --strategies")
-    grid = []
-    for seed in range(seeds):
-        for name in names:
-            known = known_keys(name)
-            foreign = [
-                key
-                for key in given
-                if opt.KEYS[key].startswith("strategy.") and opt.KEYS[key][9:] not in known
-            ]
-            own = {key: value for key, value in given.items() if key not in foreign}
-            extra = [f"strategy.name={name!r}", f"seed={seed}"]
-            own_only = known if file else None
-            grid.append(experiment_from(file, [*extra, *(assignments or ())], own, own_only))
-    return grid
+    base = file_and_options(file, options)
+    base.pop("seed", None)
+    if isinstance(base.get("strategy"), dict):
+        known = {key for each in names for key in known_keys(each)}
+        base["strategy"] = {k: v for k, v in base["strategy"].items() if k in known}
+    base = merged(base, assigned(assignments))
+    sweep = Sweep(name=name, base=base, grid={"strategy.name": names}, seeds=seeds)
+    sweep.plan()  # every experiment is checked before anything is written
+    return sweep
 
 
-def _what(experiment: "Experiment", strategies: str, seeds: int) -> str:
+def _what(sweep: "Sweep", experiment: "Experiment") -> str:
     fleet = experiment.fleet
+    seeds = sorted({planned.experiment.seed for planned in sweep.plan()})
     return (
         f"{experiment.data.name} ({experiment.model}), {experiment.partition.kind} partition, "
         f"{fleet.clients} clients of {fleet.speed} speed, "
-        f"{'seed 0' if seeds == 1 else f'seeds 0 to {seeds - 1}'}: "
-        f"{strategies.replace(',', ', ')}.\n"
+        f"{'seed 0' if len(seeds) == 1 else f'seeds 0 to {seeds[-1]}'}: "
+        f"{', '.join(sweep.axes['strategy.name'])}.\n"
         f"Each run simulates {experiment.horizon:g} s of virtual time and really trains; the same "
         "seed means\nthe same data split, speeds and initial model for every strategy. Settings: "
         f"{_PROFILES[experiment.profile]}."
     )
 
 
-def _run_all(
-    grid: "Sequence[Experiment]",
-    root: Path,
+def _folder_name(experiment: "Experiment") -> str:
+    return f"{experiment.strategy['name']}-seed{experiment.seed}"
+
+
+def _carry_out(
+    sweep: "Sweep",
+    store: "Store",
+    progress: "SweepProgress",
+    openers: "list[OpenTracker]",
+    *,
     workers: int | None,
     device: str,
-    openers: "Sequence[OpenTracker]",
-) -> "list[Outcome]":
-    from fedcompass.simulation.many import simulate_many
+) -> None:
+    """Run what the store lacks; each run keeps its folder, and is logged when it is done."""
+    from fedcompass.simulation.result import make_folder, write_whole
+    from fedcompass.sweeps.running import run_all
     from fedcompass.tracking import track as hand_over
 
-    folders = [root / f"{e.strategy['name']}-seed{e.seed}" for e in grid]
-    outcomes: dict[int, Outcome] = {}
+    root, experiments = store.path.parent, sweep.experiments()
+    folders = {e.key(): root / _folder_name(e) for e in experiments}
     try:
-        for number, outcome in simulate_many(grid, folders=folders, workers=workers, device=device):
-            outcomes[number] = outcome
-            hand_over(folders[number], track.run_name(folders[number]), openers)
-            metric = grid[number].evaluation.target_metric
-            line = _progress(outcome, metric, len(outcomes), len(grid))
-            print(line, file=sys.stderr, flush=True)
+        records = run_all(
+            experiments, store, workers=workers, device=device, folder=root, keep_as=_folder_name
+        )  # says what is missing before a folder is made
+        if not root.exists():
+            make_folder(root)
+            write_whole(root / SWEEP_FILE, sweep.to_toml())
+        with closing(records):
+            for record in records:
+                if record.is_done:
+                    hand_over(folders[record.key], track.run_name(folders[record.key]), openers)
+                progress.update(record)
     except KeyboardInterrupt:
-        print(f"\nstopped; finished runs are in {root}", file=sys.stderr)
+        goes_on = f". To go on: fedcompass compare --resume {root}" if root.exists() else ""
+        progress.say(f"\nstopped; {progress.state()}{goes_on}")
         raise typer.Exit(130) from None
-    return [outcomes[number] for number in range(len(grid))]
 
 
-def _progress(outcome: "Outcome", metric: str, done: int, total: int) -> str:
-    reached = outcome.time_to_target
-    when = f"target after {reached:.1f} s" if reached is not None else "target not reached"
-    off = ", broke off: nobody is left to train" if outcome.broke_off else ""
-    return (
-        f"  [{done}/{total}] seed {outcome.seed} {outcome.strategy}: {when}, "
-        f"top {metric_text(metric, outcome.top)}{off}"
-    )
+def _table(comparison: "Comparison") -> str:
+    """The sweep's list of points, with strategies for rows."""
+    from fedcompass.cli.table_shapes import listing
 
-
-def _table(rows: "Sequence[StrategyRow]", experiment: "Experiment") -> str:
-    metric = experiment.evaluation.target_metric
-    target = experiment.target
-    goal = metric_text(metric, target, 0) if target is not None else "target"
-    header = ["strategy", f"time to {goal}", "reached", f"vs {_REFERENCE}", f"top {metric}"]
-    header += ["waiting", "staleness", "wins"]
-    lines = plain_table(header, [_cells(row, metric) for row in rows], left=(0,)).splitlines()
+    shape = listing(comparison)
+    header, rows = ["strategy", *shape.header[1:-1]], [row[:-1] for row in shape.rows]
+    lines = plain_table(header, rows, left=(0,)).splitlines()
     return "\n" + "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def _cells(row: "StrategyRow", metric: str) -> list[str]:
-    time = "-" if row.time is None else f"{row.time:.1f} s"
-    if row.time is not None and row.time_spread is not None:
-        time += f" ± {row.time_spread:.1f}"
-    top = metric_text(metric, row.top)
-    if row.top_spread is not None:
-        top += f" ± {metric_text(metric, row.top_spread)}"
-    return [
-        row.strategy,
-        time,
-        f"{row.reached}/{row.seeds}" + (f", {row.broke_off} broke off" if row.broke_off else ""),
-        "-" if row.relative is None else f"{row.relative:.2f}x",
-        top,
-        f"{row.idle_share:.0%}",
-        f"{row.mean_staleness:.2f}",
-        str(row.wins),
+def _meaning(comparison: "Comparison", experiment: "Experiment") -> str:
+    times = [
+        (point.row.rank_time, label)
+        for point in comparison.points()
+        for label in point.labels.values()
+        if point.row is not None
     ]
-
-
-def _meaning(rows: "Sequence[StrategyRow]", experiment: "Experiment") -> str:
-    ranked = sorted(rows, key=lambda row: row.rank_time)
-    order = ", ".join(f"{row.strategy} {row.rank_time:.1f} s" for row in ranked)
+    order = ", ".join(f"{label} {time:.1f} s" for time, label in sorted(times, key=itemgetter(0)))
     return (
         "\ntime to target: virtual time of the first evaluation at or above it, mean ± standard\n"
         "deviation over the seeds that reached it, - where fewer than half did; vs fedcompass:\n"

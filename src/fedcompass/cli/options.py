@@ -1,44 +1,21 @@
-"""The options that `run` and `compare` share, and how they become settings."""
+"""The options that commands which run something share, beside those that are settings."""
 
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fedcompass.errors import SettingsError
 
-if TYPE_CHECKING:
-    from fedcompass.experiment import Experiment
-
 __all__ = [
-    "BatchSize",
-    "BufferSize",
-    "Clients",
-    "Data",
-    "DataRoot",
     "Device",
+    "Executor",
     "ExperimentFile",
-    "Horizon",
-    "Latest",
-    "LearningRate",
     "MaxStack",
-    "MaxSteps",
-    "MinSteps",
-    "Model",
-    "PartitionKind",
-    "Profile",
-    "Resample",
     "SetKeys",
-    "Speed",
-    "Steps",
-    "StopAtTarget",
-    "Target",
-    "TierRatio",
-    "KEYS",
-    "experiment_from",
+    "Workers",
     "named",
-    "nested",
     "next_free",
     "parse_assignment",
 ]
@@ -50,90 +27,19 @@ SetKeys = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting: fleet.jitter=0.1. Repeatable."),
 ]
-Data = Annotated[str | None, typer.Option("--data", help="mnist-mini, mnist, cifar10, …")]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder with the datasets.")]
-Model = Annotated[
-    str | None,
-    typer.Option(help="mnist_cnn, resnet18, mlp, package.module:factory, FILE.py:factory."),
-]
-Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
-PartitionKind = Annotated[
-    str | None, typer.Option("--partition", help="class, dual-dirichlet, iid, center.")
-]
-Speed = Annotated[str | None, typer.Option(help="homogeneous, normal, exponential.")]
-Resample = Annotated[
-    float | None, typer.Option("--speed-change", help="Chance per round of another speed.")
-]
-Steps = Annotated[int | None, typer.Option(help="Q: local steps of fixed-step strategies.")]
-MinSteps = Annotated[int | None, typer.Option(help="Q_min of fedcompass.")]
-MaxSteps = Annotated[int | None, typer.Option(help="Q_max of fedcompass.")]
-Latest = Annotated[float | None, typer.Option(help="λ of fedcompass.")]
-BufferSize = Annotated[int | None, typer.Option(help="K of fedbuff.")]
-TierRatio = Annotated[float | None, typer.Option(help="υ of fedat.")]
-LearningRate = Annotated[float | None, typer.Option(help="Clients' learning rate.")]
-BatchSize = Annotated[int | None, typer.Option(help="Clients' batch size.")]
-Horizon = Annotated[float | None, typer.Option(help="Virtual seconds to simulate.")]
-Target = Annotated[float | None, typer.Option(help="Accuracy (or other metric) to reach.")]
-StopAtTarget = Annotated[
-    bool | None, typer.Option("--stop-at-target", help="End a run once it reaches the target.")
-]
 Device = Annotated[str, typer.Option(help="Where to train: cpu or cuda.")]
 MaxStack = Annotated[
     int | None,
     typer.Option(min=1, help="Most tasks in a stack; default: as many as pay and fit the memory."),
 ]
-Profile = Annotated[
-    str | None, typer.Option(help="Strategies' settings: the FedCompass paper's, or their own.")
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        help="serial or processes (the same bits), or stacked (within rounding), which is usual on "
+        "cuda."
+    ),
 ]
-
-KEYS = {
-    "data": "data.name",
-    "data_root": "data.root",
-    "model": "model",
-    "clients": "fleet.clients",
-    "partition": "partition.kind",
-    "speed": "fleet.speed",
-    "speed_change": "fleet.resample_probability",
-    "learning_rate": "local.learning_rate",
-    "batch_size": "local.batch_size",
-    "horizon": "horizon",
-    "target": "target",
-    "stop_at_target": "stop_at_target",
-    "profile": "profile",
-    "seed": "seed",
-    "strategy": "strategy.name",
-    "steps": "strategy.steps",
-    "min_steps": "strategy.min_steps",
-    "max_steps": "strategy.max_steps",
-    "latest": "strategy.latest",
-    "buffer_size": "strategy.buffer_size",
-    "tier_ratio": "strategy.tier_ratio",
-}
-
-
-def experiment_from(
-    file: Path | None,
-    assignments: list[str] | None,
-    options: dict[str, Any],
-    strategy_keys: list[str] | None = None,
-) -> "Experiment":
-    """An experiment from a file, then the options, then --set; the later ones win.
-
-    With `strategy_keys`, the file's other strategy settings are left out: they are another's.
-
-    Raises:
-        SettingsError: one line about the first thing that is wrong.
-    """
-    from fedcompass.experiment import Experiment, read_experiment
-    from fedcompass.settings import merged
-
-    layers = [read_experiment(file) if file else {}]
-    if strategy_keys is not None and isinstance(layers[0].get("strategy"), dict):
-        own = {k: v for k, v in layers[0]["strategy"].items() if k in strategy_keys}
-        layers[0]["strategy"] = own
-    layers += [nested(KEYS[name], v) for name, v in options.items() if v is not None]
-    layers += [parse_assignment(text) for text in assignments or ()]
-    return Experiment(**merged(*layers))
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
@@ -145,15 +51,9 @@ def parse_assignment(text: str) -> dict[str, Any]:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value
+    from fedcompass.settings import nested
+
     return nested(key, parsed)
-
-
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """{"a": {"b": value}} for "a.b"."""
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    result: dict[str, Any] = value
-    return result
 
 
 def named(name: str) -> Path:

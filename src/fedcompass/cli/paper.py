@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcompass.cli import options as opt
 from fedcompass.cli.duration import parse_duration
 from fedcompass.cli.paper_views import (
     CellsOption,
@@ -20,7 +21,7 @@ from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
     from fedcompass.paper.entry import Entry, PlannedRun
-    from fedcompass.paper.running import Progress
+    from fedcompass.sweeps.record import Record
     from fedcompass.sweeps.running import SweepExecutor
 
 __all__ = ["paper"]
@@ -65,12 +66,10 @@ def _run(
     resume: Annotated[
         bool, typer.Option(help="Take up stopped runs; finished ones are never run again.")
     ] = True,
-    device: Annotated[str, typer.Option(help="Where to train: cpu or cuda.")] = "cpu",
-    executor: Annotated[
-        str | None, typer.Option(help="serial, processes or stacked; stacked on cuda.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; one per core.", min=1)] = None,
-    max_stack: Annotated[int | None, typer.Option(help="Most tasks in a stack.", min=1)] = None,
+    device: opt.Device = "cpu",
+    executor: opt.Executor = None,
+    workers: opt.Workers = None,
+    max_stack: opt.MaxStack = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
     data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
     results: ResultsOption = None,
@@ -81,8 +80,8 @@ def _run(
     """
     from fedcompass.paper.catalogue import entry_named
     from fedcompass.paper.cells import chosen
-    from fedcompass.paper.results import Results, results_folder
     from fedcompass.paper.running import missing, run_entry
+    from fedcompass.paper.stored_runs import StoredRuns, results_folder
 
     entry, folder = entry_named(name).only(rows).under(profile), results_folder(results)
     if entry.kind == "groups":
@@ -93,7 +92,7 @@ def _run(
         print(f"{entry.name} needs no runs; try: fedcompass paper plot {entry.name}")
         return
     numbers = range(entry.first_seed, entry.first_seed + seeds)
-    runs = missing(entry, some, numbers, Results.read(folder))
+    runs = missing(entry, some, numbers, StoredRuns.read(folder))
     planned = len(some) * len(entry.rows) * seeds
     print(f"{entry.name}: {planned - len(runs)} of {planned} runs are in {folder}/")
     if dry_run:
@@ -111,9 +110,12 @@ def _run(
         max_stack=max_stack,
         data_root=data_root,
     )
-    failed = [progress for progress in map(_told, ended) if progress.record.outcome is None]
-    left = missing(entry, some, numbers, Results.read(folder))
-    _say_what_is_left(entry, len(left), len(failed))
+    failed = 0
+    for done, (run, record) in enumerate(ended, start=1):
+        failed += not record.is_done
+        print(f"[{done}/{len(runs)}] {_told(run, record)}", flush=True)
+    left = missing(entry, some, numbers, StoredRuns.read(folder))
+    _say_what_is_left(entry, len(left), failed)
 
 
 def _say_what_is_left(entry: "Entry", left: int, failed: int) -> None:
@@ -134,19 +136,15 @@ def _run_groups(folder: Path) -> None:
     print(f"written: {folder / GROUPS_FILE}")
 
 
-def _told(progress: "Progress") -> "Progress":
-    run, outcome = progress.run, progress.record.outcome
+def _told(run: "PlannedRun", record: "Record") -> str:
+    outcome = record.outcome
     if outcome is None:
-        what = f"failed: {progress.record.error}"
+        what = f"failed: {record.error}"
     else:
         time = outcome.time_to_target
         top = "-" if outcome.top is None else f"{outcome.top:.4f}"
         what = f"{'missed' if time is None else f'{time:.0f} s'}, top {top}"
-    print(
-        f"[{progress.done}/{progress.planned}] {run.cell} {run.row} seed {run.seed}: {what}",
-        flush=True,
-    )
-    return progress
+    return f"{run.cell} {run.row} seed {run.seed}: {what}"
 
 
 def _print_plan(runs: "list[PlannedRun]") -> None:
@@ -173,7 +171,7 @@ def _report(
 ) -> None:
     """Write our tables into the documentation, between its markers."""
     from fedcompass.paper.report import write_report
-    from fedcompass.paper.results import results_folder
+    from fedcompass.paper.stored_runs import results_folder
 
     written = write_report(page, results_folder(results))
     print(f"{page}: {written} sections written")

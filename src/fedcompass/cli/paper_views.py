@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedcompass.paper.cells import Cell
     from fedcompass.paper.entry import Entry
     from fedcompass.paper.rendering import Grid
-    from fedcompass.paper.results import Results
+    from fedcompass.paper.stored_runs import StoredRuns
 
 __all__ = ["CellsOption", "NameArgument", "ProfileOption", "ResultsOption", "plot", "show"]
 
@@ -54,7 +54,7 @@ def show(
 ) -> None:
     """Print paper | as written | as run for a table, or the numbers behind a figure."""
     from fedcompass.paper.catalogue import entry_named
-    from fedcompass.paper.results import Results, results_folder
+    from fedcompass.paper.stored_runs import StoredRuns, results_folder
 
     entry, folder = entry_named(name).under(profile), results_folder(results)
     seeds = None if seeds is None else entry.first_seed + seeds
@@ -67,13 +67,13 @@ def show(
     print(f"{entry.name}: {entry.title}")
     match entry.kind:
         case "table" if by_seed:
-            _show_seeds(entry, Results.read(folder), some, seeds)
+            _show_seeds(entry, StoredRuns.read(folder), some, seeds)
         case "table":
-            _show_table(entry, Results.read(folder), some, seeds)
+            _show_table(entry, StoredRuns.read(folder), some, seeds)
         case "curves":
-            _show_curves(entry, Results.read(folder), some, seeds)
+            _show_curves(entry, StoredRuns.read(folder), some, seeds)
         case "medical":
-            _show_medical(entry, Results.read(folder), some, seeds)
+            _show_medical(entry, StoredRuns.read(folder), some, seeds)
         case "settings":
             _show_settings(entry)
         case "timeline":
@@ -89,7 +89,9 @@ def show(
             print(f"a picture only; try: fedcompass paper plot {entry.name}")
 
 
-def _show_table(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None) -> None:
+def _show_table(
+    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
+) -> None:
     from fedcompass.paper.by_groups import by_groups_grids
     from fedcompass.paper.comparing import as_run_beside, compared
     from fedcompass.paper.rendering import agreement_grids, grids, summary_lines, wins_grids
@@ -116,7 +118,9 @@ def _show_table(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: 
         print(f"\n{line}")
 
 
-def _show_seeds(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None) -> None:
+def _show_seeds(
+    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
+) -> None:
     from fedcompass.paper.rendering import seed_grids
 
     shown = list(seed_grids(entry, results, cells, seeds))
@@ -127,7 +131,7 @@ def _show_seeds(entry: "Entry", results: "Results", cells: "list[Cell]", seeds: 
 
 
 def _show_curves(
-    entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None
+    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
 ) -> None:
     from fedcompass.paper.rendering import curve_grids
 
@@ -136,7 +140,7 @@ def _show_curves(
 
 
 def _show_medical(
-    entry: "Entry", results: "Results", cells: "list[Cell]", seeds: int | None
+    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
 ) -> None:
     from fedcompass.paper.medical_tables import medical_grid, medical_lines
 
@@ -167,7 +171,7 @@ def plot(
     """Draw a figure."""
     from fedcompass.cli.picture_file import picture_file
     from fedcompass.paper.catalogue import entry_named
-    from fedcompass.paper.results import Results, results_folder
+    from fedcompass.paper.stored_runs import StoredRuns, results_folder
 
     entry, folder = entry_named(name), results_folder(results)
     path = output or Path(f"{entry.name}.png")
@@ -177,7 +181,7 @@ def plot(
             case "curves" | "medical":
                 from fedcompass.paper.figures import draw_curves
 
-                draw_curves(entry, Results.read(folder), path, seeds)
+                draw_curves(entry, StoredRuns.read(folder), path, seeds)
             case "timeline":
                 from fedcompass.paper.figures import draw_timeline
 

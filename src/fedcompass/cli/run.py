@@ -10,8 +10,9 @@ from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.metric_text import metric_text
-from fedcompass.cli.options import experiment_from, next_free
+from fedcompass.cli.options import next_free
 from fedcompass.cli.report import reported
+from fedcompass.cli.setting_options import experiment_from, given
 from fedcompass.errors import FedcompassError, RunFolderError
 
 if TYPE_CHECKING:
@@ -24,28 +25,8 @@ __all__ = ["describe", "run"]
 
 
 def run(
+    context: typer.Context,
     file: opt.ExperimentFile = None,
-    strategy: Annotated[str | None, typer.Option(help="See `fedcompass strategies`.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides everything random.")] = None,
-    data: opt.Data = None,
-    data_root: opt.DataRoot = None,
-    model: opt.Model = None,
-    clients: opt.Clients = None,
-    partition: opt.PartitionKind = None,
-    speed: opt.Speed = None,
-    speed_change: opt.Resample = None,
-    steps: opt.Steps = None,
-    min_steps: opt.MinSteps = None,
-    max_steps: opt.MaxSteps = None,
-    latest: opt.Latest = None,
-    buffer_size: opt.BufferSize = None,
-    tier_ratio: opt.TierRatio = None,
-    learning_rate: opt.LearningRate = None,
-    batch_size: opt.BatchSize = None,
-    horizon: opt.Horizon = None,
-    target: opt.Target = None,
-    stop_at_target: opt.StopAtTarget = None,
-    profile: opt.Profile = None,
     assignments: opt.SetKeys = None,
     name: Annotated[str | None, typer.Option(help="Name of the run's folder under runs/.")] = None,
     resume: Annotated[
@@ -55,7 +36,7 @@ def run(
     executor: Annotated[
         str, typer.Option(help="serial or processes (the same bits), or stacked (within rounding).")
     ] = "processes",
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
+    workers: opt.Workers = None,
     device: opt.Device = "cpu",
     max_stack: opt.MaxStack = None,
     no_train: Annotated[bool, typer.Option(help="Schedule only; train nothing.")] = False,
@@ -66,18 +47,18 @@ def run(
 
     Exits with 1 if the run broke off: nobody was left to train.
     """
-    given = {key: value for key, value in locals().items() if key in opt.KEYS}
+    options = given(context)
     from fedcompass.simulation.ending import broke_off
     from fedcompass.simulation.problems import build_problem
     from fedcompass.simulation.run_folder import RunFolder
 
     openers = track.tracker_openers(tensorboard, mlflow)
     if resume is not None:
-        if file is not None or assignments or any(v is not None for v in given.values()):
+        if file is not None or assignments or options:
             raise RunFolderError("--resume goes on with a run as it is; leave the settings out")
         folder = RunFolder.resume(resume)
     else:
-        experiment = experiment_from(file, assignments, given)
+        experiment = experiment_from(file, assignments, options)
         path = opt.named(name) if name else next_free(Path("runs"), _usual_name(experiment))
         if not no_train:
             about_data(experiment)

@@ -30,12 +30,18 @@ _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 class SettingRow(NamedTuple):
-    """One setting, as text."""
+    """One setting, as text.
+
+    choices: the names it may have; none if it is not one of a few.
+    kind: of its values; one with choices is text.
+    """
 
     key: str
     value: str
     allowed: str
     meaning: str
+    choices: tuple[str, ...] = ()
+    kind: type = str
 
     @property
     def table(self) -> str:
@@ -51,7 +57,15 @@ def setting_rows(settings: BaseModel, prefix: str = "") -> Iterator[SettingRow]:
         if isinstance(value, BaseModel):
             yield from setting_rows(value, f"{prefix}{name}.")
         else:
-            yield SettingRow(prefix + name, _text(value), _allowed(field), meanings.get(name, ""))
+            options = _options(field.annotation)
+            yield SettingRow(
+                prefix + name,
+                _text(value),
+                _allowed(field),
+                meanings.get(name, ""),
+                choices=tuple(option for option in options if isinstance(option, str)),
+                kind=next((option for option in options if option in _KINDS), str),
+            )
 
 
 def _text(value: Any) -> str:

@@ -10,11 +10,14 @@ from fedcompass.cli import options as opt
 from fedcompass.cli.duration import parse_duration
 
 if TYPE_CHECKING:
-    from fedcompass.sweeps import Store, Sweep
+    from fedcompass.sweeps.store import Store
+    from fedcompass.sweeps.sweep_file import Sweep
 
-__all__ = ["RESULTS", "sweep", "usual_store"]
+__all__ = ["RESULTS", "SWEEP_FILE", "sweep", "usual_store"]
 
 RESULTS = "results.jsonl"
+SWEEP_FILE = "sweep.toml"
+"""In a comparison's folder: the sweep that it is."""
 
 
 def sweep(
@@ -25,17 +28,9 @@ def sweep(
     budget: Annotated[
         str | None, typer.Option(help="Stop after such a time: 9m, 1h30m. Then go on any time.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default: one per core.")
-    ] = None,
+    workers: opt.Workers = None,
     device: opt.Device = "cpu",
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            help="serial or processes (the same bits), or stacked (within rounding), which is "
-            "usual on cuda."
-        ),
-    ] = None,
+    executor: opt.Executor = None,
     max_stack: opt.MaxStack = None,
     on: Annotated[
         str | None,
@@ -49,7 +44,8 @@ def sweep(
     """
     seconds = None if budget is None else parse_duration(budget)
     from fedcompass.cli.sweep_progress import SweepProgress
-    from fedcompass.sweeps import Store, Sweep
+    from fedcompass.sweeps.store import Store
+    from fedcompass.sweeps.sweep_file import Sweep
 
     given = Sweep.from_toml(file)
     results = Store(store or usual_store(given))

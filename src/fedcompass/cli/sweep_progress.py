@@ -12,7 +12,9 @@ from fedcompass.cli.metric_text import metric_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedcompass.sweeps import Planned, Record, Store, Sweep
+    from fedcompass.sweeps.record import Record
+    from fedcompass.sweeps.store import Store
+    from fedcompass.sweeps.sweep_file import Planned, Sweep
 
 __all__ = ["SweepProgress"]
 

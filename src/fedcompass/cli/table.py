@@ -10,7 +10,7 @@ from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
     from fedcompass.cli.table_shapes import Shape
-    from fedcompass.sweeps import Results
+    from fedcompass.sweeps.results import Results
 
 __all__ = ["table"]
 
@@ -45,7 +45,7 @@ def table(
     _check("--format", output_format, _FORMATS)
     _check("--metric", metric, _METRICS)
     from fedcompass.cli.table_shapes import every_number, grids, listing, notes
-    from fedcompass.sweeps import Comparison
+    from fedcompass.sweeps.comparison import Comparison
 
     comparison = Comparison(_results(source, store), reference)
     if output_format == "csv":
@@ -69,11 +69,14 @@ def _axes(text: str | None) -> list[str]:
 
 
 def _results(source: Path, store: Path | None) -> "Results":
-    from fedcompass.cli.sweep import RESULTS, usual_store
-    from fedcompass.sweeps import Results, Store, Sweep
+    from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, usual_store
+    from fedcompass.sweeps.results import Results
+    from fedcompass.sweeps.store import Store
+    from fedcompass.sweeps.sweep_file import Sweep
 
-    sweep = Sweep.from_toml(source) if source.suffix == ".toml" else None
-    path = store or (usual_store(sweep) if sweep else source)
+    file = source / SWEEP_FILE if (source / SWEEP_FILE).is_file() else source
+    sweep = Sweep.from_toml(file) if file.suffix == ".toml" else None
+    path = store or (usual_store(sweep) if sweep and file == source else source)
     path = path / RESULTS if path.is_dir() else path
     if not path.is_file():
         raise SettingsError(f"{path} is not there; run `fedcompass sweep` first, or give --store")
@@ -82,7 +85,7 @@ def _results(source: Path, store: Path | None) -> "Results":
 
 
 def _rendered(shape: "Shape", output_format: str) -> str:
-    from fedcompass.sweeps import csv_table, latex_table, markdown_table
+    from fedcompass.sweeps.formats import csv_table, latex_table, markdown_table
 
     header, rows, left = shape.header, shape.rows, shape.left
     match output_format:

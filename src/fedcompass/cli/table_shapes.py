@@ -7,9 +7,9 @@ from math import isnan
 
 from fedcompass.cli.metric_text import metric_text
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.comparison import troubles
-from fedcompass.sweeps import Cell, Comparison
+from fedcompass.sweeps.comparison import Comparison, GridPoint
 from fedcompass.sweeps.grid import label_of
+from fedcompass.sweeps.over_seeds import troubles
 
 __all__ = ["Shape", "every_number", "grids", "listing", "notes"]
 
@@ -49,10 +49,10 @@ def listing(comparison: Comparison) -> Shape:
     return Shape(header=header, rows=rows, left=range(len(axes)), meaning=_LISTING)
 
 
-def _sorted_by(axes: Sequence[str], comparison: Comparison) -> list[Cell]:
+def _sorted_by(axes: Sequence[str], comparison: Comparison) -> list[GridPoint]:
     known = comparison.results.axes
     return sorted(
-        comparison.cells(),
+        comparison.points(),
         key=lambda cell: [list(known[axis]).index(cell.labels[axis]) for axis in axes],
     )
 
@@ -63,7 +63,7 @@ def every_number(comparison: Comparison) -> Shape:
     header += ["time_spread", "relative_time", "time_misses_at_horizon", "top", "top_spread"]
     header += ["idle_share", "mean_staleness", "wins", "broke_off", "refused_not_finite"]
     rows = []
-    for cell in comparison.cells():
+    for cell in comparison.points():
         counts = [cell.planned, cell.done, cell.failed]
         row = cell.row
         numbers: list[float | None] = [None] * 12
@@ -110,13 +110,13 @@ def _grid(
     for point in product(*(axes[axis] for axis in down)):
         labels = {**fixed, **dict(zip(down, point, strict=True))}
         cells = [
-            comparison.cell({**labels, **dict(zip(across, column, strict=True))})
+            comparison.point({**labels, **dict(zip(across, column, strict=True))})
             for column in columns
         ]
         if any(cell is not None for cell in cells):
             wins = [str(sum(c.wins for c in cells if c is not None))] if counts_wins else []
             rows.append([*point, *(_in_grid(cell, metric) for cell in cells), *wins])
-    what = "time to target" if metric == "time" else f"top {_metric(comparison.cells())}"
+    what = "time to target" if metric == "time" else f"top {_metric(comparison.points())}"
     title = f"{what} by {', '.join(across)}" if across else what
     return Shape(
         title="; ".join([title, *(f"{axis}={label}" for axis, label in fixed.items())]),
@@ -135,18 +135,17 @@ def _meaning(comparison: Comparison, metric: str, counts_wins: bool) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """What a reader must know: what is missing, what failed why, and what did not go well."""
-    cells, entries = comparison.cells(), comparison.results.entries
+    cells, runs = comparison.points(), comparison.results.runs
     lines = []
     if partial := sum(cell.is_partial for cell in cells):
         lines.append(
             f"partial: {partial} of {len(cells)} cells lack seeds "
             "(k/n of N: reached, done, planned)"
         )
-    errors = {entry.record.error for entry in entries if entry.record and entry.record.error}
+    errors = {run.record.error for run in runs if run.record and run.record.error}
     lines += [f"failed: {error}" for error in sorted(error for error in errors if error)]
-    done = [entry for entry in entries if entry.is_done]
-    outcomes = [e.record.compared(" ".join(e.labels.values())) for e in done if e.record]
-    return lines + troubles(outcomes)
+    done = [(" ".join(r.labels.values()), r.record) for r in runs if r.record and r.is_done]
+    return lines + troubles(done)
 
 
 def _check_axes(named: Sequence[str], known: Sequence[str]) -> None:
@@ -161,7 +160,7 @@ def _axes(known: Sequence[str]) -> str:
     return ", ".join(known) or "none"
 
 
-def _numbers(cell: Cell) -> list[str]:
+def _numbers(cell: GridPoint) -> list[str]:
     row = cell.row
     if row is None:
         return [_NOT_YET, _reached(cell), *[_NOTHING] * 6]
@@ -177,7 +176,7 @@ def _numbers(cell: Cell) -> list[str]:
     ]
 
 
-def _in_grid(cell: Cell | None, metric: str) -> str:
+def _in_grid(cell: GridPoint | None, metric: str) -> str:
     if cell is None:
         return ""
     if metric != "time":
@@ -190,7 +189,7 @@ def _in_grid(cell: Cell | None, metric: str) -> str:
     return f"{value} {_reached(cell)}"
 
 
-def _reached(cell: Cell) -> str:
+def _reached(cell: GridPoint) -> str:
     """Seeds that reached the target among those done, and of how many if some are missing."""
     reached = cell.row.reached if cell.row is not None else 0
     planned = f" of {cell.planned}" if cell.is_partial else ""
@@ -198,14 +197,14 @@ def _reached(cell: Cell) -> str:
     return f"{reached}/{cell.done}{planned}{off}"
 
 
-def _time(cell: Cell) -> str:
+def _time(cell: GridPoint) -> str:
     row = cell.row
     if row is None or row.time is None:
         return _NOTHING
     return f"{row.time:.1f} s" + ("" if row.time_spread is None else f" ± {row.time_spread:.1f}")
 
 
-def _top(cell: Cell) -> str:
+def _top(cell: GridPoint) -> str:
     row = cell.row
     if row is None or isnan(row.top):
         return _NOT_YET if row is None else _NOTHING
@@ -214,7 +213,7 @@ def _top(cell: Cell) -> str:
     return metric_text(metric, row.top) + spread
 
 
-def _time_header(cells: Sequence[Cell]) -> str:
+def _time_header(cells: Sequence[GridPoint]) -> str:
     targets = {label_of(cell.experiment.get("target")) for cell in cells}
     try:
         if len(targets) != 1:
@@ -224,6 +223,6 @@ def _time_header(cells: Sequence[Cell]) -> str:
         return "time to target"
 
 
-def _metric(cells: Sequence[Cell]) -> str:
+def _metric(cells: Sequence[GridPoint]) -> str:
     metrics = {str(cell.experiment["evaluation"]["target_metric"]) for cell in cells}
     return metrics.pop() if len(metrics) == 1 else "metric"

@@ -7,7 +7,7 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.rendering import Grid
-from fedcompass.paper.results import Results
+from fedcompass.paper.stored_runs import StoredRuns
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 from fedcompass.theory import equilibrium_groups
 
@@ -18,7 +18,7 @@ _KINDS = ("1", "2", "3", "4 or more", _ALONE, _TOGETHER)
 
 
 def by_groups_grids(
-    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
+    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
 ) -> Iterator[Grid]:
     """Runs that reached the target, by groups at equilibrium and by who is with the fastest client.
 

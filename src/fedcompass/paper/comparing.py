@@ -17,15 +17,15 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.numbers import Printed
-from fedcompass.paper.results import Results, StoredRun
+from fedcompass.paper.stored_runs import StoredRun, StoredRuns
+from fedcompass.sweeps.over_seeds import mean_time
 
 __all__ = [
     "Compared",
-    "Comparison",
+    "ComparedTable",
     "Wins",
     "as_run_beside",
     "compared",
-    "mean_time",
     "rank_correlation",
 ]
 
@@ -87,7 +87,7 @@ class Wins:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ComparedTable:
     """A whole table; cells and rows in the table's order."""
 
     entry: Entry
@@ -153,8 +153,8 @@ class Comparison:
 
 
 def compared(
-    entry: Entry, results: Results, cells: Sequence[Cell] | None = None, seeds: int | None = None
-) -> Comparison:
+    entry: Entry, results: StoredRuns, cells: Sequence[Cell] | None = None, seeds: int | None = None
+) -> ComparedTable:
     """A table's rows from stored runs, each beside its printed number."""
     cells = tuple(entry.cells if cells is None else cells)
     found: dict[tuple[Cell, str], Compared] = {}
@@ -170,12 +170,12 @@ def compared(
         horizons = [float(settings_of(cell, row, 0)["horizon"]) for row in entry.rows]
         for row in entry.rows:
             found[cell, row] = _compared(entry, cell, row, runs, horizons)
-    return Comparison(entry=entry, cells=cells, found=found)
+    return ComparedTable(entry=entry, cells=cells, found=found)
 
 
 def as_run_beside(
-    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
-) -> Comparison | None:
+    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
+) -> ComparedTable | None:
     """The same table as the authors ran it; None if it has no runs, or no such form."""
     if not entry.can_be_as_run or not entry.numbers:
         return None
@@ -221,7 +221,7 @@ def _common_order(entry: Entry, own: list[StoredRun], reference: list[StoredRun]
 
 
 def _relative(own: list[StoredRun], reference: list[StoredRun]) -> float | None:
-    time, base = map(mean_time, _common(own, reference))
+    time, base = (mean_time([run.time for run in runs]) for runs in _common(own, reference))
     return None if time is None or not base else time / base
 
 
@@ -229,12 +229,6 @@ def _common(*both: list[StoredRun]) -> list[list[StoredRun]]:
     """The runs of the seeds that both rows have: a table may still be growing."""
     seeds = set.intersection(*({run.seed for run in runs} for runs in both))
     return [[run for run in runs if run.seed in seeds] for runs in both]
-
-
-def mean_time(runs: Sequence[StoredRun]) -> float | None:
-    """The paper's rule: the mean of those that reached the target, if at least half did."""
-    times = [run.time for run in runs if run.time is not None]
-    return mean(times) if times and 2 * len(times) >= len(runs) else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -9,7 +9,7 @@ from fedcompass.errors import MissingExtra, SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import SETTLING, FleetGroups
-from fedcompass.paper.results import Results, StoredRun, value_at
+from fedcompass.paper.stored_runs import StoredRun, StoredRuns, value_at
 from fedcompass.paper.timelines import TIMELINES, UNTIL, Task, clock, schedule, tasks
 from fedcompass.simulation.timetable import Merge
 
@@ -36,7 +36,7 @@ _CURVES_NOTE = (
 )
 
 
-def draw_curves(entry: Entry, results: Results, path: Path, seeds: int | None = None) -> None:
+def draw_curves(entry: Entry, results: StoredRuns, path: Path, seeds: int | None = None) -> None:
     """Mean accuracy over time, one line per row with a band of one standard deviation over seeds.
 
     Up to the accuracy horizon: later some runs have ended, and a mean would be of the others. A

@@ -4,16 +4,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.comparing import Compared, Comparison, compared, mean_time
+from fedcompass.paper.comparing import Compared, ComparedTable, compared
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.rendering import Grid
-from fedcompass.paper.results import Results
+from fedcompass.paper.stored_runs import StoredRuns
+from fedcompass.sweeps.over_seeds import mean_time
 
 __all__ = ["medical_grid", "medical_lines"]
 
 
 def medical_grid(
-    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
+    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
 ) -> Grid:
     """For each speed the time to the target, relative to the reference, and the top value."""
     times = compared(entry, results, cells, seeds)
@@ -22,7 +23,10 @@ def medical_grid(
         [row, *(text for cell in cells for text in _pair(times, tops, cell, row))]
         for row in entry.rows
     ]
-    times_of = [mean_time(results.runs(cell, entry.reference, seeds)) for cell in cells]
+    times_of = [
+        mean_time([run.time for run in results.runs(cell, entry.reference, seeds)])
+        for cell in cells
+    ]
     seconds = ["-" if time is None else f"{time:.1f}" for time in times_of]
     rows.append([f"{entry.reference}, seconds", *(x for text in seconds for x in (text, ""))])
     block = cells[0].settings
@@ -36,7 +40,7 @@ def medical_grid(
 
 
 def medical_lines(
-    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
+    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
 ) -> Iterator[str]:
     """How complete the table is, what it was trained on, and whom the reference is ahead of."""
     runs = {(cell, row): results.runs(cell, row, seeds) for cell in cells for row in entry.rows}
@@ -62,7 +66,7 @@ def medical_lines(
         )
 
 
-def _pair(times: Comparison, tops: Comparison, cell: Cell, row: str) -> tuple[str, str]:
+def _pair(times: ComparedTable, tops: ComparedTable, cell: Cell, row: str) -> tuple[str, str]:
     time, top = times.at(cell, row), tops.at(cell, row)
     if time.seeds == 0:
         return "·", "·"

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.comparing import Compared, Comparison
+from fedcompass.paper.comparing import Compared, ComparedTable
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import HEADINGS, FleetGroups, summary_rows
 from fedcompass.paper.hyperparameters import row_horizons
 from fedcompass.paper.numbers import Printed, Quantity
-from fedcompass.paper.results import Results, StoredRun, value_at
+from fedcompass.paper.stored_runs import StoredRun, StoredRuns, value_at
 
 __all__ = [
     "Grid",
@@ -37,7 +37,7 @@ class Grid:
     rows: list[list[str]]
 
 
-def grids(comparison: Comparison, as_run: Comparison | None = None) -> Iterator[Grid]:
+def grids(comparison: ComparedTable, as_run: ComparedTable | None = None) -> Iterator[Grid]:
     """A table per block and number of clients: for each speed paper, ours and whether they agree.
 
     With `as_run`, the same table as the authors ran it: paper, as written, as run. Blocks without
@@ -54,7 +54,7 @@ def grids(comparison: Comparison, as_run: Comparison | None = None) -> Iterator[
         yield _grid(comparison, as_run, cells)
 
 
-def _grid(comparison: Comparison, as_run: Comparison | None, cells: Sequence[Cell]) -> Grid:
+def _grid(comparison: ComparedTable, as_run: ComparedTable | None, cells: Sequence[Cell]) -> Grid:
     entry, first = comparison.entry, cells[0]
     what = (
         f"time to {_percent(entry.target or first.settings.target)}, {entry.reference} = 1; "
@@ -81,13 +81,15 @@ def _grid(comparison: Comparison, as_run: Comparison | None, cells: Sequence[Cel
     return Grid(f"{first.block}, m={first.clients}{changing}: {what}", header, rows)
 
 
-def _headings(comparison: Comparison, as_run: Comparison | None) -> list[str]:
+def _headings(comparison: ComparedTable, as_run: ComparedTable | None) -> list[str]:
     if not comparison.entry.numbers:
         return ["ours"]
     return ["ours", "agree?"] if as_run is None else ["as written", "as run"]
 
 
-def _columns(comparison: Comparison, as_run: Comparison | None, cell: Cell, row: str) -> list[str]:
+def _columns(
+    comparison: ComparedTable, as_run: ComparedTable | None, cell: Cell, row: str
+) -> list[str]:
     """What a row shows in a cell: the paper's number, ours, and whether the orders agree."""
     entry, item = comparison.entry, comparison.at(cell, row)
     ours = _ours(item, entry.quantity)
@@ -104,7 +106,7 @@ def _columns(comparison: Comparison, as_run: Comparison | None, cell: Cell, row:
 
 
 def _correlations(
-    comparison: Comparison, as_run: Comparison | None, cells: Sequence[Cell]
+    comparison: ComparedTable, as_run: ComparedTable | None, cells: Sequence[Cell]
 ) -> list[str]:
     line = ["rank correlation"]
     for cell in cells:
@@ -149,7 +151,7 @@ def _mean_rounds(entry: Entry, cells: Sequence[Cell]) -> str:
     return f"{usual:g} mean rounds" + (f" ({', '.join(named)})" if named else "")
 
 
-def wins_grids(comparison: Comparison) -> Iterator[Grid]:
+def wins_grids(comparison: ComparedTable) -> Iterator[Grid]:
     """For each dataset with results: in how many cells the reference is ahead of each row.
 
     Times also have a table of how many runs reached the target at all.
@@ -165,7 +167,7 @@ def wins_grids(comparison: Comparison) -> Iterator[Grid]:
             yield _reached_grid(part, dataset)
 
 
-def agreement_grids(comparison: Comparison, as_run: Comparison) -> Iterator[Grid]:
+def agreement_grids(comparison: ComparedTable, as_run: ComparedTable) -> Iterator[Grid]:
     """For each dataset: how many orders are the paper's, and how many runs reached the target."""
     for dataset in dict.fromkeys(cell.settings.dataset for cell in comparison.cells):
         cells = tuple(c for c in comparison.cells if c.settings.dataset == dataset)
@@ -184,8 +186,8 @@ def agreement_grids(comparison: Comparison, as_run: Comparison) -> Iterator[Grid
 
 def _both_grid(
     title: str,
-    both: dict[str, Comparison],
-    count: Callable[[Comparison, Sequence[Cell], Sequence[str]], tuple[int, int]],
+    both: dict[str, ComparedTable],
+    count: Callable[[ComparedTable, Sequence[Cell], Sequence[str]], tuple[int, int]],
 ) -> Grid:
     """Two numbers for each row and speed: as written, and as run."""
     written = both["as written"]
@@ -203,18 +205,20 @@ def _both_grid(
 
 
 def _agreeing(
-    comparison: Comparison, cells: Sequence[Cell], rows: Sequence[str]
+    comparison: ComparedTable, cells: Sequence[Cell], rows: Sequence[str]
 ) -> tuple[int, int]:
     orders = [comparison.at(cell, row).agree for cell in cells for row in rows]
     return orders.count("yes"), sum(order != "" for order in orders)
 
 
-def _reached(comparison: Comparison, cells: Sequence[Cell], rows: Sequence[str]) -> tuple[int, int]:
+def _reached(
+    comparison: ComparedTable, cells: Sequence[Cell], rows: Sequence[str]
+) -> tuple[int, int]:
     items = [comparison.at(cell, row) for cell in cells for row in rows]
     return sum(item.reached for item in items), sum(item.seeds for item in items)
 
 
-def _wins_grid(comparison: Comparison, dataset: str) -> Grid:
+def _wins_grid(comparison: ComparedTable, dataset: str) -> Grid:
     entry = comparison.entry
     reference, timed, printed = entry.reference, entry.quantity == "time", bool(entry.numbers)
     header, counts = ["of"], {row: [row] for row in entry.rows if row != reference}
@@ -244,7 +248,7 @@ def _wins_grid(comparison: Comparison, dataset: str) -> Grid:
     )
 
 
-def _reached_grid(comparison: Comparison, dataset: str) -> Grid:
+def _reached_grid(comparison: ComparedTable, dataset: str) -> Grid:
     """How many runs reached the target in the time that every row was given."""
     speeds, rows = _speeds(comparison), []
     for row in comparison.entry.rows:
@@ -261,7 +265,7 @@ def _reached_grid(comparison: Comparison, dataset: str) -> Grid:
     )
 
 
-def _speeds(comparison: Comparison) -> dict[str, str | None]:
+def _speeds(comparison: ComparedTable) -> dict[str, str | None]:
     """What cells are counted by, under its heading: each speed if there are several, and all."""
     speeds = dict.fromkeys(cell.speed for cell in comparison.cells)
     return {**{speed: speed for speed in speeds if len(speeds) > 1}, "all": None}
@@ -271,7 +275,7 @@ def _share(count: int, of: int, none: str = "") -> str:
     return f"{count}/{of}" if of else none
 
 
-def summary_lines(comparison: Comparison) -> Iterator[str]:
+def summary_lines(comparison: ComparedTable) -> Iterator[str]:
     """How complete the table is, and every cell whose order is not the paper's."""
     fewest, most = comparison.seed_counts
     cells, name = len(comparison.cells), comparison.entry.name
@@ -295,7 +299,7 @@ def summary_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def curve_grids(
-    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
+    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
 ) -> Iterator[Grid]:
     """For each cell of a figure the mean accuracy on the way: a few numbers of each curve."""
     for cell in cells:
@@ -317,7 +321,7 @@ def _on_the_way(runs: Sequence[StoredRun], part: float) -> str:
 
 
 def seed_grids(
-    entry: Entry, results: Results, cells: Sequence[Cell], seeds: int | None = None
+    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
 ) -> Iterator[Grid]:
     """For each cell that has runs what each of them came to: a row of seeds for each row."""
     for cell in cells:

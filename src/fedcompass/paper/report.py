@@ -23,7 +23,7 @@ from fedcompass.paper.rendering import (
     summary_lines,
     wins_grids,
 )
-from fedcompass.paper.results import Results
+from fedcompass.paper.stored_runs import StoredRuns
 
 __all__ = ["rendered", "write_report"]
 
@@ -40,7 +40,7 @@ def write_report(page: Path, folder: Path) -> int:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{page} cannot be read: {error.strerror}; give the page") from None
-    results = Results.read(folder)
+    results = StoredRuns.read(folder)
 
     def section(found: re.Match[str]) -> str:
         content = "\n".join(rendered(entry_named(found[2]), results, folder))
@@ -51,7 +51,7 @@ def write_report(page: Path, folder: Path) -> int:
     return count
 
 
-def rendered(entry: Entry, results: Results, folder: Path) -> Iterator[str]:
+def rendered(entry: Entry, results: StoredRuns, folder: Path) -> Iterator[str]:
     """A table as lines of Markdown."""
     if entry.kind == "groups":
         yield from _markdown(groups_grid(read_study(folder / GROUPS_FILE)))

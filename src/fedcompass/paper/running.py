@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,32 +10,22 @@ from fedcompass.as_run import HABITS
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.cost import tasks_in_a_row
 from fedcompass.paper.entry import Entry, PlannedRun
-from fedcompass.paper.results import Results
+from fedcompass.paper.stored_runs import StoredRuns
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
-    from fedcompass.sweeps import Record
+    from fedcompass.sweeps.record import Record
     from fedcompass.sweeps.running import SweepExecutor
 
-__all__ = ["Progress", "experiments_of", "longest_first", "missing", "run_entry", "store_of"]
+__all__ = ["experiments_of", "longest_first", "missing", "run_entry", "store_of"]
 
 STOPPED_RUNS = Path("runs") / "paper"
 """Where runs wait that a budget or Ctrl-C stopped; they go on next time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """One more run is safe in its store, or failed."""
-
-    record: "Record"
-    run: PlannedRun
-    done: int
-    planned: int
-
-
 def missing(
-    entry: Entry, cells: Sequence[Cell], seeds: Sequence[int], results: Results
+    entry: Entry, cells: Sequence[Cell], seeds: Sequence[int], results: StoredRuns
 ) -> list[PlannedRun]:
     """The runs that no store has yet."""
     planned = entry.plan(cells, seeds)
@@ -80,8 +69,8 @@ def run_entry(
     workers: int | None = None,
     max_stack: int | None = None,
     data_root: Path | None = None,
-) -> Iterator[Progress]:
-    """Run what is planned, store by store, and tell of each run that ended.
+) -> "Iterator[tuple[PlannedRun, Record]]":
+    """Run what is planned, store by store; each run with its record once that is safe, or failed.
 
     Args:
         runs: what to run, in this order; in stacks the longest first.
@@ -94,12 +83,12 @@ def run_entry(
         max_stack: most tasks in a stack.
         data_root: where the datasets lie.
     """
-    from fedcompass.sweeps import Store
     from fedcompass.sweeps.running import run_all
+    from fedcompass.sweeps.store import Store
 
     if executor == "stacked" or (executor is None and device != "cpu"):
         runs = longest_first(runs)
-    began, done = monotonic(), 0
+    began = monotonic()
     by_store: dict[str, list[PlannedRun]] = {}
     for run in runs:
         by_store.setdefault(store_of(run), []).append(run)
@@ -121,6 +110,4 @@ def run_entry(
         )
         with closing(records):
             for record in records:
-                done += 1
-                run = by_key[record.key]
-                yield Progress(record=record, run=run, done=done, planned=len(runs))
+                yield by_key[record.key], record

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from fedcompass.errors import SettingsError
 
-__all__ = ["Settings", "merged", "unknown_key"]
+__all__ = ["Settings", "merged", "nested", "unknown_key"]
 
 _BOUNDS = (
     (annotated_types.Ge, "ge", "at least"),
@@ -41,6 +41,14 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in layer.items():
             both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
             result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """{"a": {"b": value}} for "a.b"."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    result: dict[str, Any] = value
     return result
 
 

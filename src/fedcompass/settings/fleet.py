@@ -105,6 +105,8 @@ _BANDWIDTH = _numbers("a number above 0, or a list with one per client; leave it
 class FleetSettings(Settings):
     """How many clients there are, how fast each one is, and what happens to them.
 
+    clients: number of clients.
+    speed: how the clients' paces are spread, or read from a file.
     mean_seconds_per_step: mean of the distribution; `PAPER_SECONDS_PER_STEP` has the paper's.
     spread: standard deviation of the normal distribution as a fraction of the mean.
     jitter: each local round takes t ~ N(base, (jitter * base)²) seconds per step.

@@ -14,9 +14,11 @@ class LocalSettings(Settings):
 
     optimizer: Literal["sgd", "adam", "adamw"] = "adam"
     learning_rate: Annotated[float, Field(gt=0)] = 0.003
+    """Learning rate of the clients' optimizer."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     batch_size: Annotated[int, Field(ge=1)] = 64
+    """Samples in a client's batch."""
     rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor on the learning rate after every `rate_decay_steps` steps of a client; 1: none."""
     rate_decay_steps: Annotated[int, Field(ge=1)] = 200

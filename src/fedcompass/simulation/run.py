@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import count
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -34,7 +35,7 @@ from fedcompass.training.fingerprint import fingerprint_of
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import ClientId, Seconds
 
-__all__ = ["ExecutorName", "Run", "simulate"]
+__all__ = ["CHECKPOINT_EVERY", "ExecutorName", "Run", "check_device", "drive", "simulate"]
 
 ExecutorName: TypeAlias = Literal["serial", "processes", "stacked", "none"]
 """Who trains; never changes a result."""
@@ -99,7 +100,7 @@ def simulate(
             stack.enter_context(folder.locked())
         run = Run(experiment, problem, crew, folder=folder, evaluates=trains, device=device)
         stack.callback(run.close)
-        _drive(run.steps(on_progress, checkpoint_every), crew)
+        drive(run.steps(on_progress, checkpoint_every), crew)
         return run.result()
 
 
@@ -163,10 +164,10 @@ def _executor(
         )
     match executor:
         case "serial":
-            _check_device(device)
+            check_device(device)
             return SerialExecutor(problem, experiment.local, experiment.seed, device)
         case "stacked":
-            _check_device(device)
+            check_device(device)
             return StackedExecutor(problem, experiment.local, experiment.seed, device, max_stack)
         case _ if device != "cpu":
             raise SettingsError(f"device is {device!r}; that goes with serial or stacked only")
@@ -182,7 +183,12 @@ def _executor(
             return executor
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Refuse a device that nothing can be trained on here.
+
+    Raises:
+        SettingsError: naming it, and why.
+    """
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -190,7 +196,7 @@ def _check_device(device: str) -> None:
         raise SettingsError(f"device is {device!r}, which cannot be used: {reason}") from None
 
 
-def _drive(steps: Generator[Job, Any, None], executor: Executor) -> None:
+def drive(steps: Generator[Job, Any, None], executor: Executor) -> None:
     """Give a simulation each result it asks for, until it is over."""
     try:
         job = next(steps)
@@ -260,6 +266,17 @@ class Run:
         checkpoint_every: Seconds = CHECKPOINT_EVERY,
     ) -> Generator[Job, Any, None]:
         """The simulation's generator, kept in the folder if there is one."""
+        return self.simulation.run(self.saver(on_progress, checkpoint_every))
+
+    def saver(
+        self,
+        on_progress: Callable[[Simulation], None] | None = None,
+        checkpoint_every: Seconds = CHECKPOINT_EVERY,
+    ) -> Saver:
+        """What keeps the run in its folder, if there is one.
+
+        A new run is saved at once, unless it is never to be saved.
+        """
         saver = Saver(
             self._folder,
             self._journal,
@@ -268,9 +285,15 @@ class Run:
             every=checkpoint_every,
             on_progress=on_progress,
         )
-        if self._is_new:  # events without a checkpoint thus mean that the checkpoint was lost
+        if self._is_new and isfinite(checkpoint_every):
+            # Events without a checkpoint thus mean that the checkpoint was lost.
             saver.checkpoint(self.simulation)
-        return self.simulation.run(saver)
+        return saver
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether the run is kept in one."""
+        return self._folder is not None
 
     def result(self) -> Result:
         """What came out; written to the folder if there is one."""

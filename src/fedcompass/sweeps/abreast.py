@@ -4,7 +4,6 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from itertools import count
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import FedcompassError
@@ -13,8 +12,9 @@ from fedcompass.simulation.executors import Job
 from fedcompass.simulation.executors.stacked import StackedExecutor, drive_stacked
 from fedcompass.simulation.executors.workshop import Workshop
 from fedcompass.simulation.problems import build_problem
-from fedcompass.sweeps.one_at_a_time import Stops, device_name, place
-from fedcompass.sweeps.pausable import PausableRun, Paused, opened
+from fedcompass.simulation.run import Run
+from fedcompass.sweeps.one_at_a_time import Place, Stops, device_name
+from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
 from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.problem import Problem
 
@@ -32,7 +32,7 @@ class Abreast:
         device: where to train.
         max_stack: most tasks in a stack; None: as many as pay and fit the free memory.
         live: how many runs side by side; None: as many as fill the stacks, by their clients.
-        folder: where runs are put away when they are to stop; None: they begin anew.
+        place: where runs' folders are.
         stops: whether to.
     """
 
@@ -42,15 +42,15 @@ class Abreast:
         device: str,
         max_stack: int | None,
         live: int | None,
-        folder: Path | None,
+        place: Place,
         stops: Stops,
     ) -> None:
-        self._device, self._folder, self._stops = device, folder, stops
+        self._device, self._place, self._stops = device, place, stops
         self._workshop = Workshop(device, max_stack)
         self._live = live
         self._name = device_name(device, "stacked")
         self._keys = count()
-        self._runs: dict[int, tuple[PausableRun, ExitStack]] = {}  # by their number in the drive
+        self._runs: dict[int, tuple[Run, ExitStack]] = {}  # by their number in the drive
         self._not_begun: list[Record] = []  # failures
 
     def records(
@@ -87,17 +87,15 @@ class Abreast:
                 continue
             self._runs[next(numbers)] = run, stack
             # Saving hundreds of live runs now and then would cost more than a crash does.
-            yield run.pausable_steps(self._stops, checkpoint_every=inf)
+            yield pausable_steps(run, self._stops, checkpoint_every=inf)
 
-    def _opened(
-        self, experiment: Experiment, problem: Problem | None
-    ) -> tuple[PausableRun, ExitStack]:
+    def _opened(self, experiment: Experiment, problem: Problem | None) -> tuple[Run, ExitStack]:
         problem = problem or build_problem(experiment)
         executor = StackedExecutor(
             problem, experiment.local, experiment.seed, workshop=self._workshop
         )
         with ExitStack() as stack:
-            path = place(self._folder, experiment)
+            path = self._place(experiment)
             run = stack.enter_context(
                 opened(
                     experiment, problem, executor, path=path, device=self._device, keys=self._keys

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedcompass.settings import merged, unknown_key
+from fedcompass.settings import merged, nested, unknown_key
 from fedcompass.strategies import known_keys
 
-__all__ = ["Axis", "Choice", "flat", "label_of", "nested", "read_axes"]
+__all__ = ["Axis", "Choice", "flat", "label_of", "read_axes"]
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,3 @@ def _choice(axis: str, value: Any) -> Choice:
         )
     given = [nested(key, item) for key, item in value.items() if key != "label"]
     return Choice(label, merged(*given))
-
-
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """{"a": {"b": value}} for "a.b"."""
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    result: dict[str, Any] = value
-    return result

@@ -13,7 +13,7 @@ from time import monotonic
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.ctrl_c import kept_from_children
-from fedcompass.sweeps.one_at_a_time import carry_out, place
+from fedcompass.sweeps.one_at_a_time import Place, carry_out
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.stopping import Stop
 from fedcompass.vocabulary import Seconds
@@ -25,7 +25,7 @@ _GRACE: Seconds = 60.0  # for runs to get to the end of a local round and save
 
 
 def in_processes(
-    pending: Iterator[Experiment], *, workers: int, folder: Path | None, stop: Stop
+    pending: Iterator[Experiment], *, workers: int, place: Place, stop: Stop
 ) -> Generator[Record, None, None]:
     """The record of each run as it ends or fails; at a stop the live ones are put away.
 
@@ -42,7 +42,7 @@ def in_processes(
         while True:
             while len(running) < workers and (experiment := next(pending, None)) is not None:
                 with kept_from_children():  # the first one starts the processes
-                    running.add(pool.submit(_carry_out, experiment, place(folder, experiment)))
+                    running.add(pool.submit(_carry_out, experiment, place(experiment)))
             if not running:
                 return
             if stop.is_due() and not stops.is_set():

@@ -2,28 +2,33 @@
 
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.executors import Executor, Job, SerialExecutor
+from fedcompass.simulation.executors import SerialExecutor
 from fedcompass.simulation.problems import build_problem
-from fedcompass.sweeps.pausable import Paused, opened
+from fedcompass.simulation.run import drive
+from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
 from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.problem import Problem
 
-__all__ = ["carry_out", "device_name", "one_at_a_time", "place"]
+__all__ = ["Place", "Stops", "carry_out", "device_name", "nowhere", "one_at_a_time"]
 
-Stops = Callable[[], bool]
+Stops: TypeAlias = Callable[[], bool]
+"""Whether it is time to stop."""
+
+Place: TypeAlias = Callable[[Experiment], Path | None]
+"""Where a run's folder is; None: it has none, and begins anew when it was stopped."""
 
 
 def one_at_a_time(
-    pending: Iterable[Experiment], *, device: str, folder: Path | None, stops: Stops
+    pending: Iterable[Experiment], *, device: str, place: Place, stops: Stops
 ) -> Generator[Record, None, None]:
     """The record of each run that comes to its end, or fails, before it is to stop."""
     for experiment in pending:
-        record = carry_out(experiment, device=device, path=place(folder, experiment), stops=stops)
+        record = carry_out(experiment, device=device, path=place(experiment), stops=stops)
         if record is not None:
             yield record
 
@@ -41,7 +46,7 @@ def carry_out(
         problem = problem or build_problem(experiment)
         executor = SerialExecutor(problem, experiment.local, experiment.seed, device)
         with opened(experiment, problem, executor, path=path, device=device) as run:
-            _drive(run.pausable_steps(stops), executor)
+            drive(pausable_steps(run, stops), executor)
             return record_of(run.result(), device_name(device))
     except Paused:
         return None
@@ -49,18 +54,8 @@ def carry_out(
         return failed_record(experiment, error, device_name(device))
 
 
-def _drive(steps: Generator[Job, Any, None], executor: Executor) -> None:
-    try:
-        job = next(steps)
-        while True:
-            job = steps.send(executor.result(job))
-    except StopIteration:
-        return
-
-
-def place(folder: Path | None, experiment: Experiment) -> Path | None:
-    """Where a run in progress is kept."""
-    return None if folder is None else folder / experiment.key()
+def nowhere(_experiment: Experiment) -> None:
+    """The place of runs without a folder."""
 
 
 def device_name(device: str, how: str = "") -> str:

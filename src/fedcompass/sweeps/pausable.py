@@ -8,76 +8,56 @@ from typing import Any
 
 from fedcompass.errors import CheckpointError, FedcompassError, JournalError, TaskFailed
 from fedcompass.experiment import Experiment
-from fedcompass.journal import FileJournal
-from fedcompass.simulation.engine import Simulation
+from fedcompass.simulation.engine import Observer, Simulation
 from fedcompass.simulation.executors import Executor, Job
 from fedcompass.simulation.run import CHECKPOINT_EVERY, Run
 from fedcompass.simulation.run_folder import RunFolder
-from fedcompass.simulation.saving import Saver
-from fedcompass.simulation.statistics import Statistics
 from fedcompass.sweeps.record import one_line
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["PausableRun", "Paused", "discard_folder", "opened"]
+__all__ = ["Paused", "discard_folder", "opened", "pausable_steps"]
 
 
 class Paused(FedcompassError):
     """The run was put away; its folder, if it has one, holds where it stood."""
 
 
-class PausableRun(Run):
-    """A `Run` whose steps end with `Paused` soon after it is asked to stop."""
+def pausable_steps(
+    run: Run, stops: Callable[[], bool], checkpoint_every: Seconds = CHECKPOINT_EVERY
+) -> Generator[Job, Any, None]:
+    """A run's steps, which end with `Paused` soon after it is asked to stop.
 
-    def pausable_steps(
-        self, stops: Callable[[], bool], checkpoint_every: Seconds = CHECKPOINT_EVERY
-    ) -> Generator[Job, Any, None]:
-        """The simulation's generator; whatever goes wrong in it is an error of ours."""
-        saver = _PausingSaver(
-            self._folder,
-            self._journal,
-            self._statistics,
-            fingerprint=self._fingerprint,
-            every=checkpoint_every,
-            stops=stops,
-        )
-        try:
-            yield from self.simulation.run(saver)
-        except FedcompassError:
-            raise
-        except Exception as error:  # one run must not end a sweep
-            raise TaskFailed(one_line(error)) from error
+    Whatever else goes wrong in them is an error of ours, too.
+    """
+    saver = run.saver(checkpoint_every=checkpoint_every)
+    try:
+        yield from run.simulation.run(_Pausing(saver, stops, keeps=run.has_folder))
+    except FedcompassError:
+        raise
+    except Exception as error:  # one run must not end a sweep
+        raise TaskFailed(one_line(error)) from error
 
 
-class _PausingSaver(Saver):
-    """Saves now and then, and once more before it pauses; without a folder it pauses at once."""
+class _Pausing:
+    """An `Observer` around another: saves once more, then pauses; at once if nothing is kept."""
 
-    def __init__(
-        self,
-        folder: RunFolder | None,
-        journal: FileJournal | None,
-        statistics: Statistics,
-        *,
-        fingerprint: str | None,
-        every: Seconds,
-        stops: Callable[[], bool],
-    ) -> None:
-        super().__init__(folder, journal, statistics, fingerprint=fingerprint, every=every)
-        self._stops = stops
-        self._keeps = folder is not None
+    def __init__(self, inner: Observer, stops: Callable[[], bool], *, keeps: bool) -> None:
+        self._inner, self._stops, self._keeps = inner, stops, keeps
 
     def after_event(self, simulation: Simulation) -> None:
         """Pause, if there is nowhere to save."""
+        self._inner.after_event(simulation)
         if not self._keeps and self._stops():
             raise Paused("stopped")
 
     def wants_checkpoint(self) -> bool:
         """Whether it is time again, or time to stop."""
-        return self._stops() or super().wants_checkpoint()
+        return self._stops() or self._inner.wants_checkpoint()
 
     def checkpoint(self, simulation: Simulation) -> None:
         """Save, and pause if it is time to."""
-        super().checkpoint(simulation)
+        self._inner.checkpoint(simulation)
         if self._stops():
             raise Paused("stopped")
 
@@ -91,17 +71,17 @@ def opened(
     path: Path | None,
     device: str,
     keys: Iterator[int] | None = None,
-) -> Iterator[PausableRun]:
+) -> Iterator[Run]:
     """A run ready to be driven: taken up where it was put away in `path`, else from its start.
 
     The folder stays as it is; remove it with `discard_folder` when the record is safe.
     """
 
-    def new_run() -> PausableRun:
+    def new_run() -> Run:
         folder = None if path is None else _folder(path, experiment)
         if folder is not None:
             stack.enter_context(folder.locked())
-        return PausableRun(experiment, problem, executor, folder=folder, device=device, keys=keys)
+        return Run(experiment, problem, executor, folder=folder, device=device, keys=keys)
 
     with executor, ExitStack() as stack:
         try:

@@ -2,7 +2,7 @@
 
 from fedcompass.experiment import Experiment
 from fedcompass.sweeps.abreast import Abreast
-from fedcompass.sweeps.one_at_a_time import carry_out
+from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.shipping import Parcel, Receiver
 from fedcompass.sweeps.stopping import Stop
@@ -44,7 +44,7 @@ class RayWorker:
             device=self._device,
             max_stack=self._max_stack,
             live=None,
-            folder=None,
+            place=nowhere,
             stops=stop.is_due,
         )
         return list(abreast.records(iter([experiment for experiment, _ in batch]), problems))

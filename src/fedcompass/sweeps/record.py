@@ -2,20 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite, nan
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcompass import __version__
 from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
-from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
 from fedcompass.settings.metrics import score
-from fedcompass.simulation.comparison import Outcome
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.vocabulary import ModelVersion, Seconds
 
 if TYPE_CHECKING:
+    from fedcompass.experiment import Experiment
     from fedcompass.simulation.result import Result
 
 __all__ = [
@@ -89,25 +88,21 @@ class Record:
         """The run's seed."""
         return int(self.experiment["seed"])
 
-    def compared(self, label: str) -> Outcome:
-        """What a finished run contributes to a comparison, in which it is called `label`.
+    @property
+    def horizon(self) -> Seconds:
+        """After so much virtual time the run ended at the latest."""
+        return float(self.experiment["horizon"])
+
+    @property
+    def numbers(self) -> RunOutcome:
+        """A finished run's outcome.
 
         Raises:
             ValueError: it failed.
         """
         if self.outcome is None:
             raise ValueError(f"run {self.key} failed: it has no outcome")
-        return Outcome(
-            strategy=label,
-            seed=self.seed,
-            time_to_target=self.outcome.time_to_target,
-            horizon=float(self.experiment["horizon"]),
-            top=nan if self.outcome.top is None else self.outcome.top,
-            idle_share=self.outcome.idle_share,
-            mean_staleness=self.outcome.mean_staleness,
-            broke_off=self.outcome.broke_off,
-            refused_not_finite=self.outcome.refused_not_finite,
-        )
+        return self.outcome
 
     def to_json(self) -> str:
         """The record as one line of JSON."""
@@ -158,7 +153,7 @@ def record_of(result: "Result", device: str) -> Record:
     )
 
 
-def failed_record(experiment: Experiment, error: Exception, device: str) -> Record:
+def failed_record(experiment: "Experiment", error: Exception, device: str) -> Record:
     """What to keep of a run that could not be carried out: why, in one line."""
     return Record(
         key=experiment.key(),
@@ -222,7 +217,7 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(value)
 
 
-def _settings(experiment: Experiment) -> dict[str, Any]:
+def _settings(experiment: "Experiment") -> dict[str, Any]:
     """The experiment's record; where the data lay decides nothing and is nobody's business."""
     record = experiment.to_record()
     record["data"].pop("root", None)

@@ -9,7 +9,7 @@ from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Planned
 
-__all__ = ["Entry", "Results"]
+__all__ = ["GridRun", "Results"]
 
 # What a table is usually about; what these decide, such as the model of a dataset, is no axis.
 _USUAL_AXES = (
@@ -24,7 +24,7 @@ _USUAL_AXES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class GridRun:
     """One run that was planned, and its record if there is one.
 
     labels: its place in the grid: each axis's label.
@@ -43,17 +43,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Entries, and each axis's labels in their order."""
+    """Runs, and each axis's labels in their order."""
 
     axes: Mapping[str, Sequence[str]]
-    entries: Sequence[Entry]
+    runs: Sequence[GridRun]
 
     @classmethod
     def of_plan(cls, plan: Iterable[Planned], store: Store) -> "Results":
         """What a store has of a plan; what it lacks is planned, not done."""
         store.refresh()
-        entries = [
-            Entry(
+        runs = [
+            GridRun(
                 labels=planned.labels,
                 seed=planned.experiment.seed,
                 experiment=planned.experiment.to_record(),
@@ -61,7 +61,7 @@ class Results:
             )
             for planned in plan
         ]
-        return cls(_axes(entries), entries)
+        return cls(_axes(runs), runs)
 
     @classmethod
     def of_store(cls, store: Store) -> "Results":
@@ -77,8 +77,8 @@ class Results:
         for key, record in records.items():
             point = tuple(label_of(settings[key].get(axis, "-")) for axis in axes)
             points.setdefault(point, {})[record.seed] = record
-        entries = [
-            Entry(
+        runs = [
+            GridRun(
                 labels=dict(zip(axes, point, strict=True)),
                 seed=seed,
                 experiment={**next(iter(by_seed.values())).experiment, "seed": seed},
@@ -87,14 +87,14 @@ class Results:
             for point, by_seed in points.items()
             for seed in seeds
         ]
-        return cls(_axes(entries), entries)
+        return cls(_axes(runs), runs)
 
 
-def _axes(entries: Sequence[Entry]) -> dict[str, list[str]]:
+def _axes(runs: Sequence[GridRun]) -> dict[str, list[str]]:
     """Each axis's labels, in the order in which they first appear."""
     axes: dict[str, dict[str, None]] = {}
-    for entry in entries:
-        for axis, label in entry.labels.items():
+    for run in runs:
+        for axis, label in run.labels.items():
             axes.setdefault(axis, {})[label] = None
     return {axis: list(labels) for axis, labels in axes.items()}
 

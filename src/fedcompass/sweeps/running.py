@@ -1,18 +1,17 @@
 """Carrying out a list of experiments, each one once, whatever stops it on the way."""
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-import torch
-
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.simulation.run import check_device
 from fedcompass.sweeps.abreast import Abreast
 from fedcompass.sweeps.in_processes import in_processes
-from fedcompass.sweeps.one_at_a_time import one_at_a_time
+from fedcompass.sweeps.one_at_a_time import Place, one_at_a_time
 from fedcompass.sweeps.pending import Pending
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.stopping import Stop
@@ -36,12 +35,14 @@ def run_all(
     max_stack: int | None = None,
     live: int | None = None,
     folder: Path | None = None,
+    keep_as: Callable[[Experiment], str] | None = None,
     where: str | None = None,
 ) -> Generator[Record, None, None]:
     """Run what the store does not have yet, and give back each record once it is safe in there.
 
     A run that fails is recorded with its error and tried again next time. Runs that another process
-    is at are left to it. "serial" and "processes" give the same bits; "stacked" and other devices
+    is at are left to it. What can be said at once is: only the runs wait for the first record to be
+    asked for. "serial" and "processes" give the same bits; "stacked" and other devices
     round differently.
 
     Args:
@@ -54,6 +55,7 @@ def run_all(
         max_stack: most tasks in a stack; default: as many as pay and fit the free memory.
         live: runs side by side in a stack; default: as many as fill it.
         folder: where stopped runs wait to be taken up; None: they begin anew, as on Ray they do.
+        keep_as: the name of a run's folder in `folder`, where it then stays when the run is done.
         where: "ray", "ray://host:port" or "host:port" for a Ray cluster; None: here.
 
     Raises:
@@ -62,7 +64,7 @@ def run_all(
     """
     chosen = _executor(executor, device, max_stack)
     stop = Stop(budget)
-    pending = Pending(experiments, store, stop, folder)
+    pending = Pending(experiments, store, stop, None if keep_as else folder)
     pending.check()
     if where is not None:
         from fedcompass.sweeps.on_ray import OnRay
@@ -76,7 +78,18 @@ def run_all(
             stop=stop,
         ).records(pending)
     else:
-        records = _here(pending, stop, chosen, device, workers, max_stack, live, folder)
+        name = keep_as or Experiment.key
+        records = _here(
+            *(pending, stop, chosen, device, workers, max_stack, live),
+            place=lambda experiment: folder and folder / name(experiment),
+        )
+    return _settled(records, pending, stop)
+
+
+def _settled(
+    records: Generator[Record, None, None], pending: Pending, stop: Stop
+) -> Generator[Record, None, None]:
+    """Each record, once it is safe in the store."""
     try:
         with stop.heeding_ctrl_c(), closing(records):
             for record in records:
@@ -96,19 +109,19 @@ def _here(
     workers: int | None,
     max_stack: int | None,
     live: int | None,
-    folder: Path | None,
+    place: Place,
 ) -> Generator[Record, None, None]:
     """Who carries them out on this machine."""
-    _check_device(device)
+    check_device(device)
     count = min(workers or os.cpu_count() or 1, max(len(pending), 1))
     if chosen == "stacked":
         abreast = Abreast(
-            device=device, max_stack=max_stack, live=live, folder=folder, stops=stop.is_due
+            device=device, max_stack=max_stack, live=live, place=place, stops=stop.is_due
         )
         return abreast.records(pending)
     if chosen == "processes" and count > 1:
-        return in_processes(pending, workers=count, folder=folder, stop=stop)
-    return one_at_a_time(pending, device=device, folder=folder, stops=stop.is_due)
+        return in_processes(pending, workers=count, place=place, stop=stop)
+    return one_at_a_time(pending, device=device, place=place, stops=stop.is_due)
 
 
 def _executor(executor: SweepExecutor | None, device: str, max_stack: int | None) -> SweepExecutor:
@@ -124,11 +137,3 @@ def _executor(executor: SweepExecutor | None, device: str, max_stack: int | None
             f"max_stack is {max_stack}; allowed: at least 1, and with the stacked executor only"
         )
     return chosen
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingsError(f"device is {device!r}, which cannot be used: {reason}") from None

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import FedcompassError, StoreError
-from fedcompass.experiment import Experiment
 from fedcompass.sweeps.record import Record
 
-__all__ = ["SCHEMA", "Store"]
+__all__ = ["SCHEMA", "Store", "is_store"]
 
 SCHEMA = 1
 """Rises when a line's meaning changes."""
@@ -56,16 +55,21 @@ class Store:
         except OSError as error:
             raise StoreError(f"{self.path} cannot be read: {error.strerror}") from None
 
+    def done(self) -> list[Record]:
+        """The runs that are done, in the order of the file."""
+        self.refresh()
+        return list(self._done.values())
+
     def records(self) -> list[Record]:
         """The runs that are done, and the latest failure of each of the others."""
-        self.refresh()
+        done = self.done()
         failed = [record for record in self._failed.values() if not self._is_done_by_now(record)]
-        return [*self._done.values(), *failed]
+        return [*done, *failed]
 
     def _is_done_by_now(self, record: Record) -> bool:
         """Whether a run that failed was done later, perhaps under another version's key."""
         with suppress(FedcompassError):
-            return self.finished(Experiment(**record.experiment).key()) is not None
+            return self.finished(_key_today(record)) is not None
         return False
 
     def finished(self, key: str) -> Record | None:
@@ -213,9 +217,26 @@ class Store:
             return key
         for record in self._unchecked:
             with suppress(FedcompassError):  # a setting that is no more: nobody asks for it
-                self._keys[Experiment(**record.experiment).key()] = record.key
+                self._keys[_key_today(record)] = record.key
         self._unchecked.clear()
         return self._keys.get(key, key)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file is one of results, by its first line; any other file of lines is not."""
+    with path.open("rb") as lines:
+        return _MARK.encode() in lines.readline()
+
+
+def _key_today(record: Record) -> str:
+    """The key that this version gives to a record's experiment.
+
+    Raises:
+        SettingsError: it has a setting that is no more.
+    """
+    from fedcompass.experiment import Experiment  # with torch, which readers do without
+
+    return Experiment(**record.experiment).key()
 
 
 def _byte(key: str) -> int:

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import tomli_w
 from pydantic import AfterValidator, Field, model_validator
 
 from fedcompass.errors import SettingsError
@@ -79,6 +80,10 @@ class Sweep(Settings):
         sweep = cls(**{"name": path.stem, **_read(path)})
         sweep.plan()
         return sweep
+
+    def to_toml(self) -> str:
+        """The text of a file that `from_toml` reads back."""
+        return tomli_w.dumps(self.model_dump())
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from fedcompass.experiment import Experiment
 from fedcompass.models import build
 from fedcompass.simulation.problems import build_problem, remarks_on
 from fedcompass.simulation.run import simulate
-from fedcompass.sweeps import Sweep
+from fedcompass.sweeps.sweep_file import Sweep
 from fedcompass.training.local import LocalTrainer
 
 RealData = Callable[[str], Path]

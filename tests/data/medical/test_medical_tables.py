@@ -20,8 +20,9 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.medical_runs import MEDICAL
 from fedcompass.paper.medical_tables import medical_grid, medical_lines
 from fedcompass.paper.report import write_report
-from fedcompass.paper.results import Results
-from fedcompass.sweeps import Store, Sweep
+from fedcompass.paper.stored_runs import StoredRuns
+from fedcompass.sweeps.store import Store
+from fedcompass.sweeps.sweep_file import Sweep
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates
@@ -70,7 +71,7 @@ def test_an_example_sweep_and_the_entries_are_the_same_experiments(
 
 
 def test_a_table_has_relative_times_with_counts_and_top_values(folder: Path) -> None:
-    grid = medical_grid(HEART, Results.read(folder), [EXP])
+    grid = medical_grid(HEART, StoredRuns.read(folder), [EXP])
     rows = {row[0]: row[1:] for row in grid.rows}
     assert grid.title == (
         "heart, m=4: time to 72% (fedcompass = 1) and top binary accuracy in percent"
@@ -84,7 +85,7 @@ def test_a_table_has_relative_times_with_counts_and_top_values(folder: Path) -> 
 
 
 def test_below_it_stand_seeds_device_and_whom_fedcompass_is_ahead_of(folder: Path) -> None:
-    first, ahead = medical_lines(HEART, Results.read(folder), [EXP])
+    first, ahead = medical_lines(HEART, StoredRuns.read(folder), [EXP])
     assert first == ("0 of 1 cells have every row; seeds per row: 0 to 3 (1, 2, 3); trained on cpu")
     assert ahead.endswith("(a seed that missed counts at the horizon): fedavg 1/1, fedasync 1/1")
 
@@ -131,7 +132,7 @@ def test_committed_results_show_without_torch() -> None:
 def test_every_committed_run_has_its_place_in_a_table(store: Path) -> None:
     assert store.stat().st_size < 2_000_000
     records = [json.loads(text) for text in store.read_text(encoding="utf-8").splitlines()[1:]]
-    results = Results.read(store.parent)
+    results = StoredRuns.read(store.parent)
     placed = sum(
         len(results.runs(cell, row))
         for block in MEDICAL

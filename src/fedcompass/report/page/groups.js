@@ -29,7 +29,7 @@ class Group {
   /**
    * Mean time to the target over the runs that reached it, none if fewer than half did, and how many
    * did; `rank` counts those that missed it at their horizon, so that failing never looks fast. As
-   * fedcompass.simulation.comparison.
+   * fedcompass.sweeps.over_seeds.
    * @returns {TimeToTarget | null}
    */
   timeToTarget() {

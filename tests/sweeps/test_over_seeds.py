@@ -1,20 +1,20 @@
-from fedcompass.simulation.comparison import Outcome, StrategyRow, comparison_rows
+"""Numbers over seeds: the paper's rule for a time, ranks that count misses, and wins."""
+
+from tests.sweeps.small_sweeps import made_record
+
+from fedcompass.sweeps.over_seeds import OverSeeds, over_seeds
+from fedcompass.sweeps.record import Record
 
 
-def outcome(strategy: str, seed: int, time: float | None, top: float = 0.9) -> Outcome:
-    return Outcome(
-        strategy=strategy,
-        seed=seed,
-        time_to_target=time,
-        horizon=100.0,
-        top=top,
-        idle_share=0.25,
-        mean_staleness=1.5,
-    )
+def outcome(strategy: str, seed: int, time: float | None, top: float = 0.9) -> Record:
+    return made_record(strategy, seed, time=time, top=top, horizon=100.0)
 
 
-def rows(*outcomes: Outcome) -> dict[str, StrategyRow]:
-    return {row.strategy: row for row in comparison_rows(outcomes, "fedcompass")}
+def rows(*records: Record) -> dict[str, OverSeeds]:
+    runs: dict[str, list[Record]] = {}
+    for record in records:
+        runs.setdefault(record.experiment["strategy"]["name"], []).append(record)
+    return over_seeds(runs, "fedcompass")
 
 
 def test_a_time_is_the_mean_over_the_seeds_that_reached_the_target() -> None:
@@ -69,11 +69,14 @@ def test_a_tie_counts_for_each() -> None:
 
 
 def test_rows_keep_the_order_of_the_strategies_and_average_the_rest() -> None:
-    table = comparison_rows(
-        [outcome("b", 0, None, 0.5), outcome("a", 0, None, 0.1), outcome("b", 1, None, 0.7)],
-        "fedcompass",
-    )
-    assert [row.strategy for row in table] == ["b", "a"]
-    assert abs(table[0].top - 0.6) < 1e-12
-    assert table[0].idle_share == 0.25
-    assert table[0].mean_staleness == 1.5
+    records = [
+        outcome("fedbuff", 0, None, 0.5),
+        outcome("fedavg", 0, None, 0.1),
+        outcome("fedbuff", 1, None, 0.7),
+    ]
+    table = rows(*records)
+    assert list(table) == ["fedbuff", "fedavg"]
+    row = table["fedbuff"]
+    assert abs(row.top - 0.6) < 1e-12
+    assert row.idle_share == 0.25
+    assert row.mean_staleness == 1.5

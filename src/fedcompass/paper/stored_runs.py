@@ -1,19 +1,17 @@
-"""Stored runs of the paper's experiments, read without torch: a folder of JSON lines."""
+"""Stored runs of the paper's experiments, read without torch: a folder of sweeps' stores."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
 from typing import Any
 
-from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.hyperparameters import settings_of, signature
+from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.store import Store, is_store
 
-__all__ = ["Results", "StoredRun", "results_folder", "value_at"]
-
-_HEADER = "fedcompass_store"
+__all__ = ["StoredRun", "StoredRuns", "results_folder", "value_at"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ class StoredRun:
         return replace(self, time=next(reached, None))
 
 
-class Results:
+class StoredRuns:
     """The runs of a folder, found by a cell and a row; any that lasted long enough will do."""
 
     def __init__(self, runs: Mapping[str, Sequence[StoredRun]]) -> None:
@@ -67,18 +65,16 @@ class Results:
         self._found: dict[tuple[Cell, str, bool], dict[int, StoredRun | None]] = {}
 
     @classmethod
-    def read(cls, folder: Path) -> "Results":
+    def read(cls, folder: Path) -> "StoredRuns":
         """Every store of a folder; one that is not there is empty.
 
         Raises:
-            SettingsError: a line is damaged.
+            StoreError: a line is damaged.
         """
         runs: dict[str, list[StoredRun]] = {}
-        for path in sorted(folder.glob("*.jsonl")):
-            for record in _records(path):
-                if record.get("outcome") is not None:
-                    same = runs.setdefault(signature(record["experiment"]), [])
-                    same.append(_stored(record))
+        for path in filter(is_store, sorted(folder.glob("*.jsonl"))):
+            for record in Store(path).done():
+                runs.setdefault(signature(record.experiment), []).append(_stored(record))
         return cls(runs)
 
     def runs(
@@ -134,36 +130,18 @@ def value_at(curve: Sequence[tuple[float, float]], time: float) -> float:
     return value
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a store; another JSON lines file holds none."""
-    with path.open(encoding="utf-8") as lines:
-        if _HEADER not in next(lines, ""):
-            return
-        for number, line in enumerate(lines, start=2):
-            if not line.endswith("\n"):
-                return  # still being written
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                raise SettingsError(
-                    f"{path}, line {number}, is not JSON; restore the file from version control"
-                ) from None
-            yield record
-
-
-def _stored(record: Mapping[str, Any]) -> StoredRun:
-    outcome, experiment = record["outcome"], record["experiment"]
-    run_at_least, horizon = _horizons(experiment)
-    curve = tuple((at, value) for at, _, value in record["curve"] if value is not None)
+def _stored(record: Record) -> StoredRun:
+    run_at_least, horizon = _horizons(record.experiment)
+    curve = tuple((at, value) for at, _, value in record.curve if value is not None)
     return StoredRun(
-        seed=int(experiment["seed"]),
-        time=outcome.get("time_to_target"),
+        seed=record.seed,
+        time=record.numbers.time_to_target,
         horizon=horizon,
         run_at_least=run_at_least,
         top=_top(curve, run_at_least),
         curve=curve,
-        local_steps=int(outcome["local_steps"]),
-        device=str(record["device"]),
+        local_steps=record.numbers.local_steps,
+        device=record.device,
     )
 
 

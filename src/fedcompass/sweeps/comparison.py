@@ -1,6 +1,6 @@
-"""Results as tables: mean and spread over seeds, relative times, counts and wins, cell by cell.
+"""Results compared over seeds: times relative to a reference, counts and wins, point by point.
 
-The rules are those of `simulation.comparison`; a cell that lacks seeds says so.
+The rules are those of `over_seeds`; a point that lacks seeds says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.comparison import Outcome, StrategyRow, comparison_rows
-from fedcompass.sweeps.results import Entry, Results
+from fedcompass.sweeps.over_seeds import OverSeeds, over_seeds
+from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.results import GridRun, Results
 
-__all__ = ["Cell", "Comparison", "compared_axis"]
+__all__ = ["Comparison", "GridPoint", "compared_axis"]
 
 _STRATEGIES = "strategy.name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class GridPoint:
     """One point of the grid over its seeds.
 
     row: its numbers over the seeds that are done; None if none is.
@@ -27,7 +28,7 @@ class Cell:
     """
 
     labels: Mapping[str, str]
-    row: StrategyRow | None
+    row: OverSeeds | None
     planned: int
     done: int
     failed: int
@@ -41,7 +42,7 @@ class Cell:
 
 
 class Comparison:
-    """The cells of a grid, compared along one axis with one of its labels.
+    """The points of a grid, compared along one axis with one of its labels.
 
     Args:
         results: what there is.
@@ -52,50 +53,49 @@ class Comparison:
     def __init__(self, results: Results, reference: str = "fedcompass") -> None:
         self.results = results
         self.axis, self.reference = compared_axis(results, reference)
-        groups: dict[tuple[str, ...], list[Entry]] = {}
-        for entry in results.entries:
-            groups.setdefault(self._group(entry.labels), []).append(entry)
-        self._cells: dict[tuple[str, ...], Cell] = {}
-        for entries in groups.values():
-            self._add_cells(entries)
+        groups: dict[tuple[str, ...], list[GridRun]] = {}
+        for run in results.runs:
+            groups.setdefault(self._group(run.labels), []).append(run)
+        self._points: dict[tuple[str, ...], GridPoint] = {}
+        for runs in groups.values():
+            self._add_points(runs)
 
-    def cells(self) -> list[Cell]:
-        """All cells, in the grid's order."""
+    def points(self) -> list[GridPoint]:
+        """All points, in the grid's order."""
         order = {axis: {label: n for n, label in enumerate(v)} for axis, v in self._axes()}
         return sorted(
-            self._cells.values(),
-            key=lambda cell: [order[axis][label] for axis, label in cell.labels.items()],
+            self._points.values(),
+            key=lambda point: [order[axis][label] for axis, label in point.labels.items()],
         )
 
-    def cell(self, labels: Mapping[str, str]) -> Cell | None:
-        """The cell at a point of the grid, if it is in there."""
-        return self._cells.get(tuple(labels[axis] for axis, _ in self._axes()))
+    def point(self, labels: Mapping[str, str]) -> GridPoint | None:
+        """The one with these labels, if it is in there."""
+        return self._points.get(tuple(labels[axis] for axis, _ in self._axes()))
 
     def _axes(self) -> list[tuple[str, Sequence[str]]]:
         return list(self.results.axes.items())
 
     def _group(self, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """What cells that are compared with each other have in common."""
+        """What points that are compared with each other have in common."""
         return tuple(label for axis, label in labels.items() if axis != self.axis)
 
-    def _add_cells(self, entries: Sequence[Entry]) -> None:
-        by_label: dict[str, list[Entry]] = {}
-        for entry in entries:
-            by_label.setdefault(entry.labels.get(self.axis, ""), []).append(entry)
-        outcomes = [o for label, found in by_label.items() for o in _outcomes(label, found)]
-        lacking = {entry.seed for entry in entries if not entry.is_done}
-        fair = [outcome for outcome in outcomes if outcome.seed not in lacking]
-        rows = {row.strategy: row for row in comparison_rows(outcomes, self.reference)}
-        wins = {row.strategy: row.wins for row in comparison_rows(fair, self.reference)}
+    def _add_points(self, runs: Sequence[GridRun]) -> None:
+        by_label: dict[str, list[GridRun]] = {}
+        for run in runs:
+            by_label.setdefault(run.labels.get(self.axis, ""), []).append(run)
+        lacking = {run.seed for run in runs if not run.is_done}
+        done = {label: _done(found) for label, found in by_label.items()}
+        fair = {label: [r for r in found if r.seed not in lacking] for label, found in done.items()}
+        rows, fair_rows = over_seeds(done, self.reference), over_seeds(fair, self.reference)
         for label, found in by_label.items():
             labels = found[0].labels
-            self._cells[tuple(labels[axis] for axis, _ in self._axes())] = Cell(
+            self._points[tuple(labels[axis] for axis, _ in self._axes())] = GridPoint(
                 labels=labels,
                 row=rows.get(label),
                 planned=len(found),
-                done=sum(entry.is_done for entry in found),
-                failed=sum(entry.record is not None and not entry.is_done for entry in found),
-                wins=wins.get(label, 0),
+                done=len(done[label]),
+                failed=sum(run.record is not None and not run.is_done for run in found),
+                wins=fair_rows[label].wins if label in fair_rows else 0,
                 experiment=found[0].experiment,
             )
 
@@ -120,6 +120,5 @@ def compared_axis(results: Results, reference: str) -> tuple[str, str]:
     return (preferred[0] if preferred else ""), reference
 
 
-def _outcomes(label: str, entries: Sequence[Entry]) -> list[Outcome]:
-    done = [entry.record for entry in entries if entry.record is not None and entry.is_done]
-    return [record.compared(label) for record in done]
+def _done(runs: Sequence[GridRun]) -> list[Record]:
+    return [run.record for run in runs if run.record is not None and run.is_done]
