@@ -7,7 +7,6 @@ thousands of clients, so the loops over all of them cost little.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from math import floor, inf
 from typing import Any
 
@@ -30,8 +29,8 @@ class ArrivalGroup:
 
     def quickest_round(self, max_steps: Steps) -> Seconds:
         """How long the fastest member needs for Q_max steps."""
-        members = chain(self.awaited.values(), self.arrived.values())
-        return min(_pace(member).seconds_for(max_steps) for member in members)
+        paces = [member.pace for member in (*self.awaited.values(), *self.arrived.values())]
+        return min([pace.seconds_for(max_steps) for pace in paces if pace])
 
 
 class OpenGroups:
@@ -67,7 +66,7 @@ class OpenGroups:
     @property
     def next_deadline(self) -> Seconds:
         """The earliest deadline, infinite if no group is open."""
-        return min((group.deadline for group in self), default=inf)
+        return min([group.deadline for group in self._groups.values()], default=inf)
 
     def first_due(self, before: Seconds, including: GroupId | None) -> ArrivalGroup | None:
         """The open group with the earliest deadline, if earlier than `before` or one group's.
@@ -80,7 +79,8 @@ class OpenGroups:
 
     def assign(self, member: Member, now: Seconds) -> tuple[ArrivalGroup, Steps, bool]:
         """AssignGroup: put a member into a group. Returns it, the steps, and whether it is new."""
-        pace = _pace(member)
+        pace = member.pace
+        assert pace is not None  # only clients that have answered are put into groups
         joined = self._join(pace, now)
         group, steps = joined or self._create(pace, now)
         group.awaited[member.client] = member
@@ -89,7 +89,7 @@ class OpenGroups:
     def _join(self, pace: Pace, now: Seconds) -> tuple[ArrivalGroup, Steps] | None:
         """JoinGroup: the group that allows the most steps within the range, the later on a tie."""
         assigned, most = None, self._min_steps  # G_assign, Q_assign
-        for group in self:
+        for group in self._groups.values():
             steps = pace.steps_within(group.expected - now)
             if most <= steps <= self._max_joined:
                 assigned, most = group, steps
@@ -98,7 +98,7 @@ class OpenGroups:
     def _create(self, pace: Pace, now: Seconds) -> tuple[ArrivalGroup, Steps]:
         """CreateGroup: aim at a moment that members of an open group can reach next time."""
         aims: list[Steps] = []
-        for group in self:
+        for group in self._groups.values():
             ends = group.deadline if self._aim_at_deadline else group.expected
             if now < ends - INSTANT:
                 returns = ends + group.quickest_round(self._max_steps)  # T_exp
@@ -131,8 +131,3 @@ class OpenGroups:
 def _due(group: ArrivalGroup) -> tuple[Seconds, GroupId]:
     """Sorts groups by deadline, those of one deadline by opening."""
     return group.deadline, group.id
-
-
-def _pace(member: Member) -> Pace:
-    assert member.pace is not None  # only clients that have answered are put into groups
-    return member.pace
