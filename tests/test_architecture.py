@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fedcompass"
 RANKS = {
     "vocabulary": 0,
     "errors": 1,
+    "finite_json": 1,
     "settings": 2,
     "scheduling": 3,
     "aggregation": 3,
@@ -21,6 +22,7 @@ RANKS = {
     "data": 3,
     "medical": 3,
     "theory": 3,
+    "runs": 3,
     "report": 5,
     "figures": 5,
     "paper": 5,
@@ -37,6 +39,7 @@ ONLY = {
     "scheduling": {"vocabulary", "errors", "settings"},
     "aggregation": {"vocabulary", "errors", "settings"},
     "theory": {"vocabulary", "errors", "settings"},
+    "runs": {"vocabulary", "errors", "finite_json", "settings", "scheduling", "aggregation"},
 }
 
 IMPURE = {"torch", "numpy", "time", "random", "threading", "datetime", "asyncio", "os", "socket"}

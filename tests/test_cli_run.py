@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from fedcompass.cli import app
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.journal import replay
+from fedcompass.runs.replay import replay
 from fedcompass.simulation.run import simulate
 from fedcompass.simulation.run_folder import RunFolder
 

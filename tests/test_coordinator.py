@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcompass.aggregation import FlatState, Layout, Refusal, TensorSpec
 from fedcompass.coordinator import Coordinator, Order, Update
 from fedcompass.errors import CheckpointError, EventRefused
-from fedcompass.journal import MemoryJournal
+from fedcompass.runs.journal import MemoryJournal
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.strategies import strategy
 

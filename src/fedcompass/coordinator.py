@@ -20,7 +20,7 @@ from fedcompass.aggregation import (
     check_update,
 )
 from fedcompass.errors import CheckpointError
-from fedcompass.journal import Journal, NoJournal
+from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import (
     Command,
     Commit,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import fedcompass.checkpoint
 import fedcompass.deployment.run_store
+import fedcompass.runs.checkpoint
 
 
 class Killed(BaseException):
@@ -35,7 +35,7 @@ class FaultyDisk:
         for name in ("replace", "unlink"):
             real = getattr(Path, name)
             monkeypatch.setattr(Path, name, self._wrapped(name, real))
-        for module in (fedcompass.checkpoint, fedcompass.deployment.run_store):
+        for module in (fedcompass.runs.checkpoint, fedcompass.deployment.run_store):
             real_save = module.save_file
             monkeypatch.setattr(module, "save_file", self._half_written(real_save))
 

@@ -15,8 +15,8 @@ from fedcompass.deployment.durable_files import LineFile
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.summary import summarize
 from fedcompass.figures.timeline_data import read_timeline
-from fedcompass.journal.codec import event_from_json
 from fedcompass.report.recording import RecordedScheduler, new_record
+from fedcompass.runs.codec import event_from_json
 from fedcompass.scheduling.commands import Fold, Quarantine, StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import (

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
-from fedcompass.checkpoint import Checkpoint
 from fedcompass.coordinator import Coordinator, Order
 from fedcompass.deployment.audit import Audit
 from fedcompass.deployment.durable_files import LineFile
@@ -18,7 +17,8 @@ from fedcompass.deployment.repeat import repeat_journal
 from fedcompass.deployment.run_store import RunStore
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.errors import CheckpointError
-from fedcompass.journal import FileJournal, Line, lines_after
+from fedcompass.runs.checkpoint import Checkpoint
+from fedcompass.runs.journal import FileJournal, Line, lines_after
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived
 from fedcompass.vocabulary import GroupId, ModelVersion, Seconds

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedcompass.deployment.audit import Audit
-from fedcompass.journal import Journal
+from fedcompass.runs.journal import Journal
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event
 

@@ -16,8 +16,8 @@ from fedcompass.coordinator import Coordinator, Order
 from fedcompass.deployment.audit import Audit
 from fedcompass.deployment.records import Records
 from fedcompass.errors import EventRefused, JournalError, ReplayMismatch
-from fedcompass.journal import Line
-from fedcompass.journal.codec import command_to_json, event_from_json
+from fedcompass.runs.codec import command_to_json, event_from_json
+from fedcompass.runs.journal import Line
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event, UpdateArrived
 

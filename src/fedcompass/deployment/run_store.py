@@ -24,16 +24,16 @@ from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
-from fedcompass.checkpoint import (
+from fedcompass.coordinator import Update
+from fedcompass.deployment.durable_files import write_whole
+from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.runs.checkpoint import (
     Checkpoint,
     check_nothing_lost,
     load_checkpoint,
     save_checkpoint,
 )
-from fedcompass.coordinator import Update
-from fedcompass.deployment.durable_files import write_whole
-from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.errors import CheckpointError, RunFolderError
 from fedcompass.vocabulary import TaskId
 
 __all__ = ["RunStore"]

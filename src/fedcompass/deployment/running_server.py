@@ -6,7 +6,6 @@ Whichever of the two dies is started again and the run resumed; what was accepte
 from pathlib import Path
 from time import monotonic, sleep
 
-from fedcompass.checkpoint import check_nothing_lost
 from fedcompass.deployment.certificates import check_dates
 from fedcompass.deployment.control import Control, Node, read_public_key
 from fedcompass.deployment.flower_project import flower_app_bundle
@@ -16,6 +15,7 @@ from fedcompass.deployment.server_app import Assignment
 from fedcompass.deployment.server_process import Outcome, read_outcome, server_program
 from fedcompass.deployment.superlink import SuperLinkFiles, superlink_program
 from fedcompass.errors import ProcessFailed, ProjectError, RunFolderError
+from fedcompass.runs.checkpoint import check_nothing_lost
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunningServer"]

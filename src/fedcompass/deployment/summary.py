@@ -10,8 +10,8 @@ from fedcompass.aggregation import Refusal
 from fedcompass.deployment.curve import Curve
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.finite_json import json_text
-from fedcompass.journal import read_journal
-from fedcompass.journal.client_time import ClientTimes, idle_share
+from fedcompass.runs.client_time import ClientTimes, idle_share
+from fedcompass.runs.journal import read_journal
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 
 __all__ = ["SiteTally", "Summary", "summarize"]
@@ -19,7 +19,7 @@ __all__ = ["SiteTally", "Summary", "summarize"]
 
 @dataclass(slots=True)
 class SiteTally:
-    """One site's part in a run; seconds as `fedcompass.journal.client_time` counts them."""
+    """One site's part in a run; seconds as `fedcompass.runs.client_time` counts them."""
 
     tasks: int = 0
     updates: int = 0  # accepted

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from fedcompass.journal import read_journal
-from fedcompass.journal.client_time import ClientTimes, Span
+from fedcompass.runs.client_time import ClientTimes, Span
+from fedcompass.runs.journal import read_journal
 from fedcompass.scheduling.commands import GENERAL
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds, Steps, TaskId
 
@@ -40,7 +40,7 @@ class LocalRound:
 
 @dataclass(slots=True, frozen=True)
 class Wait:
-    """A client was there and had nothing to do; see `fedcompass.journal.client_time`."""
+    """A client was there and had nothing to do; see `fedcompass.runs.client_time`."""
 
     client: ClientId
     start: Seconds

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.checkpoint import Checkpoint, check_nothing_lost
 from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.journal import FileJournal, Journal, lines_after
+from fedcompass.runs.checkpoint import Checkpoint, check_nothing_lost
+from fedcompass.runs.journal import FileJournal, Journal, lines_after
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor

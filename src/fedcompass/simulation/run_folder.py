@@ -19,10 +19,10 @@ from typing import Any
 import tomli_w
 from torch import Tensor
 
-from fedcompass.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedcompass.errors import RunFolderError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
+from fedcompass.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedcompass.simulation.result import Result, make_folder, write_whole
 
 __all__ = ["RunFolder"]

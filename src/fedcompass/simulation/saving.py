@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.checkpoint import Checkpoint
 from fedcompass.errors import CheckpointError
-from fedcompass.journal import FileJournal, Journal
+from fedcompass.runs.checkpoint import Checkpoint
+from fedcompass.runs.journal import FileJournal, Journal
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event
 from fedcompass.simulation.engine import Simulation

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, assert_never
 
 from fedcompass.aggregation import Refusal
-from fedcompass.journal.client_time import ClientTime, ClientTimes
+from fedcompass.runs.client_time import ClientTime, ClientTimes
 from fedcompass.scheduling.commands import (
     Command,
     Commit,

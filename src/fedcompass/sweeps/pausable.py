@@ -8,7 +8,7 @@ from typing import Any
 
 from fedcompass.errors import CheckpointError, FedcompassError, JournalError, TaskFailed
 from fedcompass.experiment import Experiment
-from fedcompass.journal import FileJournal
+from fedcompass.runs.journal import FileJournal
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.executors import Executor, Job
 from fedcompass.simulation.run import CHECKPOINT_EVERY, Run

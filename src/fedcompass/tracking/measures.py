@@ -8,7 +8,7 @@ steps             local steps of the updates accepted so far
 merge/updates     client updates in this merge
 staleness/mean    of the updates in this merge
 staleness/max     likewise
-idle_share        part of the clients' time spent waiting so far, as `journal.client_time` counts
+idle_share        part of the clients' time spent waiting so far, as `runs.client_time` counts
 refused           updates refused so far
 summary/…         the numbers of the run's summary.json, at its end
 """
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedcompass.journal.client_time import ClientTimes
+from fedcompass.runs.client_time import ClientTimes
 from fedcompass.vocabulary import Seconds, Steps
 
 __all__ = ["JournalMeasures", "Point", "evaluation_point", "summary_metrics"]

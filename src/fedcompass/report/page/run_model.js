@@ -1,6 +1,6 @@
 // One run, built from its journal line by line: lanes of local rounds, merges, deadlines, sums.
 // The sums are those of fedcompass.simulation.statistics; how time is counted says
-// fedcompass.journal.client_time.
+// fedcompass.runs.client_time.
 
 const clientOrder = new Intl.Collator("en", { numeric: true });
 

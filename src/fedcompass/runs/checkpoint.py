@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedcompass.errors import CheckpointError, RunFolderError
-from fedcompass.journal import holds_events
+from fedcompass.runs.journal import holds_events
 
 __all__ = ["Checkpoint", "check_nothing_lost", "load_checkpoint", "save_checkpoint"]
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fedcompass.errors import JournalError, ReplayMismatch
-from fedcompass.journal import FileJournal, MemoryJournal, replay
+from fedcompass.runs.journal import FileJournal, MemoryJournal
+from fedcompass.runs.replay import replay
 from fedcompass.strategies import Strategy, strategy
 
 if TYPE_CHECKING:
-    from tests.journal.conftest import RandomRun
+    from tests.runs.conftest import RandomRun
 
 
 def journal_of(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from fedcompass.errors import JournalError
-from fedcompass.journal.codec import command_to_json, event_to_json
+from fedcompass.runs.codec import command_to_json, event_to_json
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event
 
