@@ -11,12 +11,12 @@ from tests.report.conftest import report_of
 from tests.simulation.tiny_runs import eventful, problem
 
 from fedcompass.deployment.curve import Curve
-from fedcompass.deployment.durable_files import LineFile
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.summary import summarize
 from fedcompass.figures.timeline_data import read_timeline
 from fedcompass.report.recording import RecordedScheduler, new_record
 from fedcompass.runs.codec import event_from_json
+from fedcompass.runs.files import LineFile
 from fedcompass.scheduling.commands import Fold, Quarantine, StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import (

@@ -4,8 +4,8 @@ from math import inf, isnan
 from typing import Any
 
 from fedcompass.deployment.background import Measured
-from fedcompass.deployment.durable_files import LineFile
 from fedcompass.errors import SettingsError
+from fedcompass.runs.files import LineFile
 from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = ["Curve"]

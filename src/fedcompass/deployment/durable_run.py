@@ -11,13 +11,13 @@ from fedcompass.aggregation import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.coordinator import Coordinator, Order
 from fedcompass.deployment.audit import Audit
-from fedcompass.deployment.durable_files import LineFile
 from fedcompass.deployment.records import Records
 from fedcompass.deployment.repeat import repeat_journal
 from fedcompass.deployment.run_store import RunStore
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.checkpoint import Checkpoint
+from fedcompass.runs.files import LineFile
 from fedcompass.runs.journal import FileJournal, Line, lines_after
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived

@@ -9,7 +9,6 @@ from fedcompass.coordinator import Order
 from fedcompass.deployment.background import BackgroundEvaluation, Evaluate
 from fedcompass.deployment.curve import Curve
 from fedcompass.deployment.dispatch import Dispatch
-from fedcompass.deployment.durable_files import LineFile
 from fedcompass.deployment.durable_run import DurableRun
 from fedcompass.deployment.intake import Intake
 from fedcompass.deployment.membership import Membership
@@ -17,6 +16,7 @@ from fedcompass.deployment.readmission import take_requests
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.summary import Summary, summarize
 from fedcompass.deployment.transport import Transport
+from fedcompass.runs.files import LineFile
 from fedcompass.vocabulary import ClientId, Seconds
 
 __all__ = ["Federation"]

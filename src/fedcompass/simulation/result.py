@@ -1,19 +1,18 @@
 """What came out of a run, for people and for programs."""
 
-import os
 from dataclasses import dataclass
 from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
+from fedcompass.runs.checkpoint import save_model
+from fedcompass.runs.files import write_whole
 from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.statistics import Statistics
 from fedcompass.training.metrics import higher_is_better
@@ -26,7 +25,6 @@ __all__ = [
     "sorted_clients",
     "summarize",
     "time_to",
-    "write_whole",
 ]
 
 _NOT_METRICS = ("time", "version", "clients")  # of a row
@@ -91,16 +89,12 @@ class Result:
         """Write clients, models and, last, the summary into a folder that exists.
 
         Raises:
-            RunFolderError: the disk is full or the folder cannot be written to.
+            RunFolderError, CheckpointError: the disk is full or the folder cannot be written to.
         """
-        try:
-            write_whole(path / "clients.json", json_text(self.clients, indent=2) + "\n")
-            for name, model in (("final", self.model), ("best", self.best_model)):
-                save_file(model, path / f"{name}.safetensors")
-                (path / f"{name}.safetensors").chmod(0o644)  # safetensors makes it private
-            write_whole(path / "summary.json", json_text(self.summary, indent=2) + "\n")
-        except (OSError, SafetensorError) as error:
-            raise RunFolderError(f"{path} cannot be written to: {error}; free some space") from None
+        write_whole(path / "clients.json", json_text(self.clients, indent=2) + "\n")
+        save_model(path / "final.safetensors", self.model)
+        save_model(path / "best.safetensors", self.best_model)
+        write_whole(path / "summary.json", json_text(self.summary, indent=2) + "\n")
 
 
 def make_folder(path: Path) -> None:
@@ -111,13 +105,6 @@ def make_folder(path: Path) -> None:
         raise RunFolderError(
             f"{path} cannot be made: {error.strerror}; choose another folder"
         ) from None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that is either absent, the old one or the whole new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
 
 
 def time_to(curve: list[dict[str, Any]], target: float, metric: str) -> Seconds | None:
