@@ -10,13 +10,12 @@ from playwright.sync_api import Page
 from tests.report.conftest import report_of
 from tests.simulation.tiny_runs import eventful, problem
 
-from fedcompass.deployment.curve import Curve
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.summary import summarize
 from fedcompass.figures.timeline_data import read_timeline
 from fedcompass.report.recording import RecordedScheduler, new_record
 from fedcompass.runs.codec import event_from_json
-from fedcompass.runs.files import LineFile
+from fedcompass.runs.curve import Curve
 from fedcompass.scheduling.commands import Fold, Quarantine, StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import (
@@ -159,7 +158,7 @@ def statistics_of(records: list[dict[str, Any]], now: float) -> tuple[float, Tim
 
 
 def summary_of(journal: Path, now: float) -> tuple[float, Times]:
-    curve = Curve(LineFile(journal.parent / "none.jsonl"), "accuracy", None, rises=True)
+    curve = Curve("accuracy", rises=True)
     settings = FederationSettings(max_updates=1)
     summary = summarize(settings, curve, journal, reason="stopped", now=now)
     return summary.idle_share, {c: (s.busy, s.waiting) for c, s in summary.sites.items()}

@@ -7,10 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from fedcompass.aggregation import Refusal
-from fedcompass.deployment.curve import Curve
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.finite_json import json_text
 from fedcompass.runs.client_time import ClientTimes, idle_share
+from fedcompass.runs.curve import Curve
 from fedcompass.runs.journal import read_journal
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 
@@ -139,7 +139,7 @@ def summarize(
         global_updates=count.version,
         target_metric=settings.target_metric,
         target=settings.target,
-        time_to_target=curve.time_to_target(),
+        time_to_target=curve.time_to(settings.target),
         best=curve.best,
         final=curve.rows[-1] if curve.rows else None,
         staleness=dict(sorted(count.staleness.items())),

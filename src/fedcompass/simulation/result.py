@@ -1,7 +1,6 @@
 """What came out of a run, for people and for programs."""
 
 from dataclasses import dataclass
-from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
 from fedcompass.runs.checkpoint import save_model
+from fedcompass.runs.curve import Curve, metrics_of
 from fedcompass.runs.files import write_whole
 from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.statistics import Statistics
@@ -20,14 +20,11 @@ from fedcompass.vocabulary import Seconds
 
 __all__ = [
     "Result",
+    "curve_of",
     "make_folder",
-    "score",
     "sorted_clients",
     "summarize",
-    "time_to",
 ]
-
-_NOT_METRICS = ("time", "version", "clients")  # of a row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +52,8 @@ class Result:
 
         A metric that is to fall, such as a loss: the first at or below.
         """
-        return time_to(self.curve, target, metric or self.experiment.evaluation.target_metric)
+        name = metric or self.experiment.evaluation.target_metric
+        return curve_of(self.curve, name).time_to(target)
 
     def top(self, metric: str | None = None) -> float:
         """The best value of a metric: the highest, of one that is to fall the lowest.
@@ -64,10 +62,10 @@ class Result:
             SettingsError: it was not measured.
         """
         name = metric or self.experiment.evaluation.target_metric
-        _check_metric(self.curve, name)
-        if not self.curve:
+        best = curve_of(self.curve, name).best
+        if best is None:
             raise SettingsError(f"{name} was not measured: nothing was trained in this run")
-        return float(_best_row(self.curve, name)[name])
+        return float(best[name])
 
     def save(self, folder: str | Path) -> Path:
         """Write settings, curve, clients, summary and models into a new folder.
@@ -107,35 +105,16 @@ def make_folder(path: Path) -> None:
         ) from None
 
 
-def time_to(curve: list[dict[str, Any]], target: float, metric: str) -> Seconds | None:
-    """Virtual time of the first row that is as good as the target."""
-    _check_metric(curve, metric)
-    enough = score(metric, target)
-    good = (row for row in curve if score(metric, row[metric]) >= enough)
-    return next((float(row["time"]) for row in good), None)
-
-
-def score(metric: str, value: float) -> float:
-    """A metric's value such that higher is better; one that is not a number is the worst.
+def curve_of(rows: list[dict[str, Any]], metric: str) -> Curve:
+    """A run's rows judged by one of their metrics.
 
     Raises:
-        SettingsError: no metric has this name, so that nobody knows its direction.
+        SettingsError: it was not measured, or nobody knows its direction.
     """
-    rises = higher_is_better(metric)
-    if isnan(value):
-        return -inf
-    return value if rises else -value
-
-
-def _best_row(curve: list[dict[str, Any]], metric: str) -> dict[str, Any]:
-    """The first of the best rows; there must be one."""
-    return max(curve, key=lambda row: score(metric, row[metric]))
-
-
-def _check_metric(curve: list[dict[str, Any]], metric: str) -> None:
-    measured = [key for key in curve[0] if key not in _NOT_METRICS] if curve else [metric]
+    measured = metrics_of(rows[0]) if rows else {metric: None}
     if metric not in measured:
         raise SettingsError(f"metric is {metric!r}; measured were: {', '.join(measured)}")
+    return Curve(metric, rises=higher_is_better(metric), rows=rows)
 
 
 def summarize(
@@ -151,15 +130,15 @@ def summarize(
 ) -> dict[str, Any]:
     """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
     metric = experiment.evaluation.target_metric
-    best = _best_row(curve, metric) if curve else None
-    reached = time_to(curve, experiment.target, metric) if experiment.target is not None else None
+    judged = curve_of(curve, metric)
+    best = judged.best
     return {
         "strategy": experiment.strategy["name"],
         "ended": ended,
         "seed": experiment.seed,
         "target_metric": metric,
         "target": experiment.target,
-        "time_to_target": reached,
+        "time_to_target": judged.time_to(experiment.target),
         f"top_{metric}": best[metric] if best else None,
         "time_of_top": best["time"] if best else None,
         f"final_{metric}": curve[-1][metric] if curve else None,

@@ -11,7 +11,7 @@ from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
 from fedcompass.simulation.comparison import Outcome
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
-from fedcompass.simulation.result import Result, score
+from fedcompass.simulation.result import Result, curve_of
 from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = [
@@ -173,7 +173,7 @@ def one_line(error: Exception) -> str:
 
 
 def compact_curve(
-    rows: Sequence[Mapping[str, Any]], metric: str, spaced: int = SPACED_POINTS
+    rows: Sequence[dict[str, Any]], metric: str, spaced: int = SPACED_POINTS
 ) -> list[CurvePoint]:
     """Enough of a curve to draw it, and to tell exactly when it first reached anything.
 
@@ -182,18 +182,10 @@ def compact_curve(
     """
     if not rows:
         return []
-    kept = {0, len(rows) - 1, *_new_bests(rows, metric), *_evenly(rows, spaced)}
+    curve = curve_of([], metric)
+    bests = [number for number, row in enumerate(rows) if curve.add(row)]
+    kept = {0, len(rows) - 1, *bests, *_evenly(rows, spaced)}
     return [_point(rows[number], metric) for number in sorted(kept)]
-
-
-def _new_bests(rows: Sequence[Mapping[str, Any]], metric: str) -> list[int]:
-    bests, best = [], None
-    for number, row in enumerate(rows):
-        value = score(metric, row[metric])
-        if best is None or value > best:
-            best = value
-            bests.append(number)
-    return bests
 
 
 def _evenly(rows: Sequence[Mapping[str, Any]], spaced: int) -> list[int]:

@@ -18,11 +18,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedcompass.runs.client_time import ClientTimes
+from fedcompass.runs.curve import metrics_of
 from fedcompass.vocabulary import Seconds, Steps
 
 __all__ = ["JournalMeasures", "Point", "evaluation_point", "summary_metrics"]
-
-_NOT_METRICS = ("time", "version", "clients")  # of an evaluation's row
 
 
 class Point(NamedTuple):
@@ -35,8 +34,8 @@ class Point(NamedTuple):
 
 def evaluation_point(row: Mapping[str, Any], target_metric: str) -> Point:
     """The metrics of one line of metrics.jsonl; what was not a finite number is left out."""
-    measured = {key: value for key, value in row.items() if key not in _NOT_METRICS}
-    values = {f"test/{key}": float(value) for key, value in measured.items() if value is not None}
+    measured = metrics_of(row).items()
+    values = {f"test/{key}": float(value) for key, value in measured if value is not None}
     per_client = [float(value) for value in row.get("clients", ()) if value is not None]
     if per_client:
         prefix = f"clients/{target_metric}"
