@@ -1,9 +1,20 @@
 """The words every package shares: who, when, how many, which version."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias, TypeVar, dataclass_transform
 
-__all__ = ["ClientId", "GroupId", "BufferId", "ModelVersion", "Seconds", "Steps", "TaskId", "fact"]
+__all__ = [
+    "BufferId",
+    "ClientId",
+    "GroupId",
+    "ModelVersion",
+    "Refusal",
+    "Seconds",
+    "Steps",
+    "TaskId",
+    "fact",
+]
 
 ClientId: TypeAlias = str
 """A client's name; in a simulation "0", "1", …"""
@@ -25,6 +36,18 @@ GroupId: TypeAlias = int
 
 BufferId: TypeAlias = int
 """Where updates are summed until a merge: a group's or tier's number, or 0, the general buffer."""
+
+
+class Refusal(StrEnum):
+    """Why an update was refused."""
+
+    NOT_FINITE = "not-finite"
+    WRONG_LAYOUT = "wrong-layout"
+    NORM_TOO_LARGE = "norm-too-large"
+    WRONG_STEPS = "wrong-steps"
+    WRONG_VERSION = "wrong-version"
+    UNKNOWN_CLIENT = "unknown-client"
+    UNEXPECTED_TASK = "unexpected-task"
 
 
 _T = TypeVar("_T")

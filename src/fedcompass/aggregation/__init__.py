@@ -2,7 +2,7 @@
 
 from fedcompass.aggregation.aggregator import Aggregator, AggregatorState, Payload
 from fedcompass.aggregation.buffers import Contribution
-from fedcompass.aggregation.guard import GuardSettings, Refusal, RefusedUpdate, check_update
+from fedcompass.aggregation.guard import GuardSettings, RefusedUpdate, check_update
 from fedcompass.aggregation.layout import FlatState, Layout, Segment, TensorSpec
 from fedcompass.aggregation.server_optimizers import ServerOptimizer, ServerSettings
 from fedcompass.aggregation.staleness import StalenessSettings, staleness_factor
@@ -15,7 +15,6 @@ __all__ = [
     "Segment",
     "TensorSpec",
     "GuardSettings",
-    "Refusal",
     "RefusedUpdate",
     "check_update",
     "StalenessSettings",

@@ -13,18 +13,30 @@ from fedcompass.finite_json import json_text
 from fedcompass.runs.checkpoint import save_model
 from fedcompass.runs.curve import Curve, metrics_of
 from fedcompass.runs.files import write_whole
+from fedcompass.runs.tally import ClientTally, Tally
 from fedcompass.simulation.ending import Ended
-from fedcompass.simulation.statistics import Statistics
 from fedcompass.training.metrics import higher_is_better
 from fedcompass.vocabulary import Seconds
 
 __all__ = [
     "Result",
+    "client_rows",
     "curve_of",
     "make_folder",
-    "sorted_clients",
     "summarize",
 ]
+
+_OF_A_CLIENT = (
+    "tasks",
+    "updates",
+    "refused",
+    "not_finite",
+    "steps",
+    "weight",
+    "busy",
+    "waiting",
+    "quarantined",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +132,7 @@ def curve_of(rows: list[dict[str, Any]], metric: str) -> Curve:
 def summarize(
     experiment: Experiment,
     curve: list[dict[str, Any]],
-    statistics: Statistics,
+    tally: Tally,
     *,
     ended: Ended,
     now: Seconds,
@@ -130,7 +142,7 @@ def summarize(
 ) -> dict[str, Any]:
     """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
     metric = experiment.evaluation.target_metric
-    judged = curve_of(curve, metric)
+    judged, clients = curve_of(curve, metric), _by_number(tally)
     best = judged.best
     return {
         "strategy": experiment.strategy["name"],
@@ -146,20 +158,27 @@ def summarize(
         "horizon": experiment.horizon,
         "global_updates": version,
         "local_steps": steps,
-        "updates": sum(tally.updates for tally in statistics.clients.values()),
-        "refused": sum(tally.refused for tally in statistics.clients.values()),
-        "refused_not_finite": sum(tally.not_finite for tally in statistics.clients.values()),
-        "quarantined": sorted(map(int, statistics.quarantined())),
+        "updates": sum(client.updates for _, client in clients),
+        "refused": sum(client.refused for _, client in clients),
+        "refused_not_finite": sum(client.not_finite for _, client in clients),
+        "quarantined": sorted(map(int, tally.quarantined())),
         "pending_updates": len(pending),
         "pending": pending,
-        "idle_share": statistics.idle_share(now),
-        "mean_staleness": statistics.mean_staleness(),
-        "max_staleness": max(statistics.staleness, default=0),
-        "updates_per_client": [t.updates for _, t in sorted_clients(statistics)],
-        "steps_per_client": [t.steps for _, t in sorted_clients(statistics)],
+        "idle_share": tally.idle_share(now),
+        "mean_staleness": tally.mean_staleness(),
+        "max_staleness": max(tally.staleness, default=0),
+        "updates_per_client": [client.updates for _, client in clients],
+        "steps_per_client": [client.steps for _, client in clients],
     }
 
 
-def sorted_clients(statistics: Statistics) -> list[tuple[str, Any]]:
-    """Clients by number."""
-    return sorted(statistics.clients.items(), key=lambda item: int(item[0]))
+def client_rows(tally: Tally, now: Seconds) -> list[dict[str, Any]]:
+    """One record per client: its part in the run up to now."""
+    return [
+        {"client": number, **{name: getattr(client.until(now), name) for name in _OF_A_CLIENT}}
+        for number, client in _by_number(tally)
+    ]
+
+
+def _by_number(tally: Tally) -> list[tuple[int, ClientTally]]:
+    return sorted((int(name), client) for name, client in tally.clients.items())

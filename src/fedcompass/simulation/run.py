@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -16,6 +15,7 @@ from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.runs.checkpoint import Checkpoint, check_nothing_lost
 from fedcompass.runs.journal import FileJournal, Journal, lines_after
+from fedcompass.runs.tally import Tally
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
@@ -23,16 +23,15 @@ from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.problems import build_problem, nothing_to_train
-from fedcompass.simulation.result import Result, sorted_clients, summarize
+from fedcompass.simulation.result import Result, client_rows, summarize
 from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.simulation.saving import Saver, Tee, restore
-from fedcompass.simulation.statistics import Statistics
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
 from fedcompass.training.fingerprint import fingerprint_of
 from fedcompass.training.metrics import higher_is_better
 from fedcompass.training.problem import Problem
-from fedcompass.vocabulary import ClientId, Seconds
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["ExecutorName", "Run", "simulate"]
 
@@ -217,7 +216,7 @@ class Run:
         keys = keys or count()
         self.experiment = experiment
         self._folder = folder
-        self._statistics = Statistics()
+        self._tally = Tally()
         strategy = experiment.chosen_strategy()
         module = build_module(problem, experiment.seed)
         layout = Layout.of(module)
@@ -226,7 +225,7 @@ class Run:
         self._fingerprint = fingerprint_of(problem, layout).digest if folder else None
         self._is_new = saved is None
         self._journal = _open_journal(folder, saved, strategy, fleet, self._fingerprint)
-        records: list[Journal] = [self._statistics]
+        records: list[Journal] = [self._tally]
         if self._journal is not None:
             records.append(self._journal)
         coordinator = Coordinator(strategy, layout, layout.state_of(module, device), Tee(records))
@@ -249,7 +248,7 @@ class Run:
         )
         if saved is not None:
             try:
-                restore(self.simulation, self._statistics, saved)
+                restore(self.simulation, self._tally, saved)
             except BaseException:
                 self.close()
                 raise
@@ -263,7 +262,7 @@ class Run:
         saver = Saver(
             self._folder,
             self._journal,
-            self._statistics,
+            self._tally,
             fingerprint=self._fingerprint,
             every=checkpoint_every,
             on_progress=on_progress,
@@ -280,14 +279,11 @@ class Run:
         result = Result(
             experiment=self.experiment,
             curve=simulation.evaluations.rows,
-            clients=[
-                {"client": int(client), **asdict(tally), **self._seconds(client)}
-                for client, tally in sorted_clients(self._statistics)
-            ],
+            clients=client_rows(self._tally, simulation.now),
             summary=summarize(
                 self.experiment,
                 simulation.evaluations.rows,
-                self._statistics,
+                self._tally,
                 ended=simulation.ended,
                 now=simulation.now,
                 version=coordinator.version,
@@ -303,10 +299,6 @@ class Run:
             self.close()
             self._folder.finish(result)
         return result
-
-    def _seconds(self, client: ClientId) -> dict[str, Seconds]:
-        time = self._statistics.time_of(client, self.simulation.now)
-        return {"busy": time.busy, "waiting": time.waiting, "quarantined": time.quarantined}
 
     def close(self) -> None:
         """Close the journal; the folder can be resumed unless the run is finished."""

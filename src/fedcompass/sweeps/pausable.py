@@ -9,12 +9,12 @@ from typing import Any
 from fedcompass.errors import CheckpointError, FedcompassError, JournalError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.runs.journal import FileJournal
+from fedcompass.runs.tally import Tally
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.executors import Executor, Job
 from fedcompass.simulation.run import CHECKPOINT_EVERY, Run
 from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.simulation.saving import Saver
-from fedcompass.simulation.statistics import Statistics
 from fedcompass.sweeps.record import one_line
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
@@ -36,7 +36,7 @@ class PausableRun(Run):
         saver = _PausingSaver(
             self._folder,
             self._journal,
-            self._statistics,
+            self._tally,
             fingerprint=self._fingerprint,
             every=checkpoint_every,
             stops=stops,
@@ -56,13 +56,13 @@ class _PausingSaver(Saver):
         self,
         folder: RunFolder | None,
         journal: FileJournal | None,
-        statistics: Statistics,
+        tally: Tally,
         *,
         fingerprint: str | None,
         every: Seconds,
         stops: Callable[[], bool],
     ) -> None:
-        super().__init__(folder, journal, statistics, fingerprint=fingerprint, every=every)
+        super().__init__(folder, journal, tally, fingerprint=fingerprint, every=every)
         self._stops = stops
         self._keeps = folder is not None
 
