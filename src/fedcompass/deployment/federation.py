@@ -215,13 +215,17 @@ class Federation:
             self._measure(wait=True)
         run = self._run
         run.store.save_model("final", self.coordinator.layout, self.coordinator.model)
-        pending = [[f.client, f.task, f.staleness] for f in self.coordinator.scheduler.pending()]
         summary = summarize(
-            self.settings, self.curve, run.store.journal, reason=reason, now=now, pending=pending
+            self.settings,
+            self.curve,
+            run.store.journal,
+            reason=reason,
+            now=now,
+            pending=self.coordinator.scheduler.pending(),
         )
         run.audit.say("stopped", now, why=reason, version=self.coordinator.version)
         run.audit.flush()
-        run.store.finish(summary.to_text())
+        run.store.finish(summary.to_json())
         self.close()
         return summary
 

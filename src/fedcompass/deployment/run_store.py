@@ -23,6 +23,7 @@ from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.coordinator import Update
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.finite_json import json_text
 from fedcompass.runs.checkpoint import (
     Checkpoint,
     check_nothing_lost,
@@ -162,9 +163,9 @@ class RunStore:
         """
         save_model(self.path / f"{name}.safetensors", layout.unflatten(model))
 
-    def finish(self, summary: str) -> None:
+    def finish(self, summary: dict[str, Any]) -> None:
         """Write the summary; the run can no longer be resumed, nor need it be."""
-        write_whole(self.path / "summary.json", summary)
+        write_whole(self.path / "summary.json", json_text(summary, indent=2) + "\n")
         self._remove(*(self.path / "updates").iterdir(), self.path / "checkpoint.safetensors")
 
     def start_over(self) -> None:

@@ -1,16 +1,18 @@
 """What came out of a federation: read off its journal, so that a resumed run counts in full."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.finite_json import json_text
-from fedcompass.runs.curve import Curve
+from fedcompass.runs.curve import Curve, Row
 from fedcompass.runs.journal import read_journal
+from fedcompass.runs.summary import counted, measured
 from fedcompass.runs.tally import ClientTally, Tally, idle_share
-from fedcompass.vocabulary import ClientId, Seconds
+from fedcompass.scheduling.commands import Fold
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
 
 __all__ = ["Summary", "summarize"]
 
@@ -37,73 +39,59 @@ class Summary:
 
     reason: why it ended: max_updates, max_seconds, target or stopped.
     seconds: of the run; the time a server was down does not count.
-    spreads: of every group that merged with two answers or more, last minus first arrival over the
-        round's length.
-    pending: updates accepted but not merged at the end, as [client, task, staleness].
-    quarantined: sites that are in quarantine at the end.
+    curve, tally: what was measured and counted.
+    pending: updates accepted but not merged at the end.
     """
 
     strategy: str
     seed: int
     reason: str
     seconds: Seconds
-    global_updates: int
-    target_metric: str
     target: float | None
-    time_to_target: Seconds | None
-    best: dict[str, Any] | None
-    final: dict[str, Any] | None
-    staleness: dict[int, int]
-    spreads: list[float]
-    pending: list[list[Any]]
-    sites: dict[ClientId, ClientTally]
-    quarantined: list[ClientId] = field(default_factory=list)
+    curve: Curve
+    tally: Tally
+    pending: Sequence[Fold] = ()
 
     @property
-    def idle_share(self) -> float:
-        """The part of the sites' time spent waiting for others."""
-        return idle_share(self.sites.values())
+    def global_updates(self) -> ModelVersion:
+        """The last model's version."""
+        return self.tally.version
+
+    @property
+    def time_to_target(self) -> Seconds | None:
+        """When the target was reached; None: never, or there is none."""
+        return self.curve.time_to(self.target)
+
+    @property
+    def final(self) -> Row | None:
+        """The last evaluation."""
+        return self.curve.rows[-1] if self.curve.rows else None
+
+    @property
+    def sites(self) -> dict[ClientId, ClientTally]:
+        """Each site's part."""
+        return self.tally.until(self.seconds)
 
     @property
     def arrival_spread(self) -> float | None:
-        """The mean of `spreads`."""
-        return fmean(self.spreads) if self.spreads else None
+        """The mean over the groups that merged with two answers or more."""
+        return fmean(self.tally.spreads) if self.tally.spreads else None
 
     def to_json(self) -> dict[str, Any]:
         """One table, named as a simulation's where it means the same."""
-        metric, sites = self.target_metric, self.sites.values()
-        folds = sum(self.staleness.values())
-        total = sum(u * count for u, count in self.staleness.items())
         return {
             "strategy": self.strategy,
             "seed": self.seed,
             "reason": self.reason,
-            "target_metric": metric,
-            "target": self.target,
-            "time_to_target": self.time_to_target,
-            f"top_{metric}": self.best and self.best.get(metric),
-            "time_of_top": self.best and self.best["time"],
-            f"final_{metric}": self.final and self.final.get(metric),
+            **measured(self.curve, self.target),
             "seconds": self.seconds,
             "global_updates": self.global_updates,
-            "local_steps": sum(site.steps for site in sites),
-            "updates": sum(site.updates for site in sites),
-            "refused": sum(site.refused for site in sites),
-            "refused_not_finite": sum(site.not_finite for site in sites),
-            "quarantined": self.quarantined,
-            "pending_updates": len(self.pending),
-            "pending": self.pending,
-            "idle_share": self.idle_share,
+            "local_steps": sum(site.steps for site in self.tally.clients.values()),
+            **counted(self.tally, self.seconds, self.pending),
             "arrival_spread": self.arrival_spread,
-            "arrival_spreads": self.spreads,
-            "mean_staleness": total / folds if folds else 0.0,
-            "max_staleness": max(self.staleness, default=0),
+            "arrival_spreads": self.tally.spreads,
             "sites": {client: _site_row(site) for client, site in self.sites.items()},
         }
-
-    def to_text(self) -> str:
-        """The table as JSON."""
-        return json_text(self.to_json(), indent=2) + "\n"
 
 
 def summarize(
@@ -113,7 +101,7 @@ def summarize(
     *,
     reason: str,
     now: Seconds,
-    pending: list[list[Any]],
+    pending: Sequence[Fold] = (),
 ) -> Summary:
     """The numbers of a run that has just ended."""
     tally = Tally()
@@ -124,17 +112,10 @@ def summarize(
         seed=settings.seed,
         reason=reason,
         seconds=now,
-        global_updates=tally.version,
-        target_metric=settings.target_metric,
         target=settings.target,
-        time_to_target=curve.time_to(settings.target),
-        best=curve.best,
-        final=curve.rows[-1] if curve.rows else None,
-        staleness=dict(sorted(tally.staleness.items())),
-        spreads=tally.spreads,
+        curve=curve,
+        tally=tally,
         pending=pending,
-        sites=tally.until(now),
-        quarantined=sorted(tally.quarantined()),
     )
 
 

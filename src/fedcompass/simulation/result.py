@@ -13,10 +13,12 @@ from fedcompass.finite_json import json_text
 from fedcompass.runs.checkpoint import save_model
 from fedcompass.runs.curve import Curve, metrics_of
 from fedcompass.runs.files import write_whole
+from fedcompass.runs.summary import counted, measured
 from fedcompass.runs.tally import ClientTally, Tally
+from fedcompass.scheduling.commands import Fold
 from fedcompass.simulation.ending import Ended
 from fedcompass.training.metrics import higher_is_better
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import ModelVersion, Seconds, Steps
 
 __all__ = [
     "Result",
@@ -131,44 +133,30 @@ def curve_of(rows: list[dict[str, Any]], metric: str) -> Curve:
 
 def summarize(
     experiment: Experiment,
-    curve: list[dict[str, Any]],
+    curve: Curve,
     tally: Tally,
     *,
     ended: Ended,
     now: Seconds,
-    version: int,
-    steps: int,
-    pending: list[list[Any]],
+    version: ModelVersion,
+    steps: Steps,
+    pending: list[Fold],
 ) -> dict[str, Any]:
     """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
-    metric = experiment.evaluation.target_metric
-    judged, clients = curve_of(curve, metric), _by_number(tally)
-    best = judged.best
+    clients = [client for _, client in _by_number(tally)]
     return {
         "strategy": experiment.strategy["name"],
         "ended": ended,
         "seed": experiment.seed,
-        "target_metric": metric,
-        "target": experiment.target,
-        "time_to_target": judged.time_to(experiment.target),
-        f"top_{metric}": best[metric] if best else None,
-        "time_of_top": best["time"] if best else None,
-        f"final_{metric}": curve[-1][metric] if curve else None,
+        **measured(curve, experiment.target),
         "virtual_seconds": now,
         "horizon": experiment.horizon,
         "global_updates": version,
         "local_steps": steps,
-        "updates": sum(client.updates for _, client in clients),
-        "refused": sum(client.refused for _, client in clients),
-        "refused_not_finite": sum(client.not_finite for _, client in clients),
+        **counted(tally, now, pending),
         "quarantined": sorted(map(int, tally.quarantined())),
-        "pending_updates": len(pending),
-        "pending": pending,
-        "idle_share": tally.idle_share(now),
-        "mean_staleness": tally.mean_staleness(),
-        "max_staleness": max(tally.staleness, default=0),
-        "updates_per_client": [client.updates for _, client in clients],
-        "steps_per_client": [client.steps for _, client in clients],
+        "updates_per_client": [client.updates for client in clients],
+        "steps_per_client": [client.steps for client in clients],
     }
 
 

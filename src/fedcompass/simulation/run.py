@@ -14,7 +14,8 @@ from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.runs.checkpoint import Checkpoint, check_nothing_lost
-from fedcompass.runs.journal import FileJournal, Journal, lines_after
+from fedcompass.runs.journal import FileJournal, Tee, lines_after
+from fedcompass.runs.summary import listed
 from fedcompass.runs.tally import Tally
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
@@ -25,7 +26,7 @@ from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.problems import build_problem, nothing_to_train
 from fedcompass.simulation.result import Result, client_rows, summarize
 from fedcompass.simulation.run_folder import RunFolder
-from fedcompass.simulation.saving import Saver, Tee, restore
+from fedcompass.simulation.saving import Saver, restore
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
 from fedcompass.training.fingerprint import fingerprint_of
@@ -225,10 +226,8 @@ class Run:
         self._fingerprint = fingerprint_of(problem, layout).digest if folder else None
         self._is_new = saved is None
         self._journal = _open_journal(folder, saved, strategy, fleet, self._fingerprint)
-        records: list[Journal] = [self._tally]
-        if self._journal is not None:
-            records.append(self._journal)
-        coordinator = Coordinator(strategy, layout, layout.state_of(module, device), Tee(records))
+        records = Tee(self._tally, *([self._journal] if self._journal else []))
+        coordinator = Coordinator(strategy, layout, layout.state_of(module, device), records)
         self.simulation = Simulation(
             coordinator=coordinator,
             fleet=fleet,
@@ -274,7 +273,7 @@ class Run:
     def result(self) -> Result:
         """What came out; written to the folder if there is one."""
         simulation, coordinator = self.simulation, self.simulation.coordinator
-        pending = [[f.client, f.task, f.staleness] for f in coordinator.scheduler.pending()]
+        pending = coordinator.scheduler.pending()
         best = simulation.evaluations.best or coordinator.model
         result = Result(
             experiment=self.experiment,
@@ -282,7 +281,7 @@ class Run:
             clients=client_rows(self._tally, simulation.now),
             summary=summarize(
                 self.experiment,
-                simulation.evaluations.rows,
+                simulation.evaluations.curve,
                 self._tally,
                 ended=simulation.ended,
                 now=simulation.now,
@@ -292,7 +291,7 @@ class Run:
             ),
             model=_named(coordinator.layout, coordinator.model),
             best_model=_named(coordinator.layout, best),
-            pending=pending,
+            pending=listed(pending),
             folder=self._folder.path if self._folder else None,
         )
         if self._folder is not None:

@@ -1,42 +1,22 @@
 """Keeping a simulation so that it can be stopped at any moment and resumed to the same result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.checkpoint import Checkpoint
-from fedcompass.runs.journal import FileJournal, Journal
+from fedcompass.runs.journal import FileJournal
 from fedcompass.runs.tally import Tally
-from fedcompass.scheduling.commands import Command
-from fedcompass.scheduling.events import Event
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Saver", "Tee", "restore"]
+__all__ = ["Saver", "restore"]
 
 _SHOWN_EVERY: Seconds = 1.0  # wall-clock time until a live page sees what has happened
-
-
-class Tee:
-    """One journal that several take down."""
-
-    def __init__(self, journals: Sequence[Journal]) -> None:
-        self._journals = journals
-
-    def event(self, event: Event) -> None:
-        """Hand an event on."""
-        for journal in self._journals:
-            journal.event(event)
-
-    def command(self, command: Command, **notes: Any) -> None:
-        """Hand a command on."""
-        for journal in self._journals:
-            journal.command(command, **notes)
 
 
 class Saver:
