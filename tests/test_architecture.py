@@ -19,6 +19,7 @@ RANKS = {
     "vocabulary": 0,
     "errors": 1,
     "error_text": 1,
+    "finite_json": 1,
     "settings": 2,
     "scheduling": 3,
     "aggregation": 3,
@@ -26,6 +27,7 @@ RANKS = {
     "models": 3,
     "data": 3,
     "theory": 3,
+    "runs": 3,
     "report": 5,
     "figures": 5,
     "paper": 5,
@@ -42,6 +44,7 @@ ONLY = {
     "scheduling": {"vocabulary", "errors", "settings"},
     "aggregation": {"vocabulary", "errors", "settings"},
     "theory": {"vocabulary", "errors", "settings"},
+    "runs": {"vocabulary", "errors", "finite_json", "settings", "scheduling", "aggregation"},
 }
 
 IMPURE = {"torch", "numpy", "time", "random", "threading", "datetime", "asyncio", "os", "socket"}

@@ -18,7 +18,7 @@ from fedcompass.cli import app
 from fedcompass.cli.sweep_progress import SweepProgress
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
-from fedcompass.journal import replay
+from fedcompass.runs.replay import replay
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import simulate
 from fedcompass.simulation.run_folder import RunFolder

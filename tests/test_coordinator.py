@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcompass.aggregation import FlatState, Layout, Refusal, TensorSpec
+from fedcompass.aggregation import FlatState, Layout, TensorSpec
 from fedcompass.coordinator import Coordinator, Order, Update
 from fedcompass.errors import CheckpointError, EventRefused
-from fedcompass.journal import MemoryJournal
+from fedcompass.runs.journal import MemoryJournal
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.strategies import strategy
+from fedcompass.vocabulary import Refusal
 
 LAYOUT = Layout(
     (

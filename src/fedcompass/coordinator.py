@@ -15,12 +15,11 @@ from fedcompass.aggregation import (
     GuardSettings,
     Layout,
     Payload,
-    Refusal,
     RefusedUpdate,
     check_update,
 )
 from fedcompass.errors import CheckpointError
-from fedcompass.journal import Journal, NoJournal
+from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import (
     Command,
     Commit,
@@ -41,7 +40,7 @@ from fedcompass.scheduling.events import (
 )
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.strategies import Strategy
-from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds, Steps, TaskId
+from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Refusal, Seconds, Steps, TaskId
 
 __all__ = ["Coordinator", "Order", "Receipt", "Update"]
 

@@ -1,6 +1,7 @@
 """The words every package shares: who, when, how many, which version."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias, TypeVar, dataclass_transform
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "ClientId",
     "GroupId",
     "ModelVersion",
+    "Refusal",
     "Seconds",
     "Steps",
     "TaskId",
@@ -45,6 +47,19 @@ DIRECT: BufferId = -1
 
 Compass puts a client's first answer here and merges it at once.
 """
+
+
+class Refusal(StrEnum):
+    """Why an update was refused."""
+
+    NOT_FINITE = "not-finite"
+    WRONG_LAYOUT = "wrong-layout"
+    NORM_TOO_LARGE = "norm-too-large"
+    TOO_LARGE = "too-large"
+    WRONG_STEPS = "wrong-steps"
+    WRONG_VERSION = "wrong-version"
+    UNKNOWN_CLIENT = "unknown-client"
+    UNEXPECTED_TASK = "unexpected-task"
 
 
 _T = TypeVar("_T")

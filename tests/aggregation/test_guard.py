@@ -9,12 +9,12 @@ from fedcompass.aggregation import (
     FlatState,
     GuardSettings,
     Layout,
-    Refusal,
     RefusedUpdate,
     TensorSpec,
     check_update,
 )
 from fedcompass.errors import SettingsError
+from fedcompass.vocabulary import Refusal
 
 LAYOUT = Layout(
     (

@@ -12,8 +12,9 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.coordinator import Coordinator
 from fedcompass.deployment.replies import change_or_model
 from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.journal import read_journal, replay
-from fedcompass.journal.codec import event_from_json
+from fedcompass.runs.codec import event_from_json
+from fedcompass.runs.journal import read_journal
+from fedcompass.runs.replay import replay
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.scheduling.events import UpdateArrived
 

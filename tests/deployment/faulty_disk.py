@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import fedcompass.checkpoint
-import fedcompass.deployment.run_store
+from safetensors.torch import save_file
 
 
 class Killed(BaseException):
@@ -35,9 +33,8 @@ class FaultyDisk:
         for name in ("replace", "unlink"):
             real = getattr(Path, name)
             monkeypatch.setattr(Path, name, self._wrapped(name, real))
-        for module in (fedcompass.checkpoint, fedcompass.deployment.run_store):
-            real_save = module.save_file
-            monkeypatch.setattr(module, "save_file", self._half_written(real_save))
+        half_written = self._half_written(save_file)
+        monkeypatch.setattr("fedcompass.runs.checkpoint.save_file", half_written)
 
     def _sync(self, handle: int) -> None:
         self.moment("sync")

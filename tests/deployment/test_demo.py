@@ -15,7 +15,7 @@ import pytest
 from fedcompass.deployment.demo import Demo, DemoPlan, paces
 from fedcompass.deployment.run_view import RunView
 from fedcompass.errors import SettingsError
-from fedcompass.journal import read_journal
+from fedcompass.runs.journal import read_journal
 
 PATIENCE = 180.0
 

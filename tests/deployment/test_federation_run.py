@@ -19,7 +19,7 @@ from tests.deployment.fake_network import (
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.federation import Federation
 from fedcompass.errors import RunFolderError, SettingsError
-from fedcompass.journal import read_journal
+from fedcompass.runs.journal import read_journal
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

@@ -1,7 +1,6 @@
 """The server's processes: where they listen, and that one federation has one server."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
@@ -11,12 +10,12 @@ import pytest
 import tomli_w
 
 from fedcompass.deployment.disk_room import lack_of_room
-from fedcompass.deployment.folder_lock import lock_folder
 from fedcompass.deployment.processes import Child, Program, free_port
 from fedcompass.deployment.project import NetworkSettings, ServerProject
 from fedcompass.deployment.project_files import init_project
 from fedcompass.deployment.running_server import RunningServer
 from fedcompass.errors import ProjectError, RunFolderError, SettingsError
+from fedcompass.runs.files import FolderLock
 
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern")  # Flower's, packing an app
 
@@ -81,14 +80,14 @@ def test_a_second_server_is_refused_in_one_line_and_changes_nothing(tmp_path: Pa
     project.state.mkdir()
     outcome = project.state / "outcome.json"
     outcome.write_text("the first server's")
-    first = lock_folder(project.folder)
+    first = FolderLock(project.folder)
     second = RunningServer(project, project.folder / "run")
     try:
         with pytest.raises(ProjectError, match="a server is running already from ") as caught:
             second.start()
     finally:
         second.stop()
-        os.close(first)
+        first.release()
     assert "\n" not in str(caught.value)
     assert outcome.read_text() == "the first server's"
     assert (second.restarted, second.children) == (0, {})

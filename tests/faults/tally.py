@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcompass.journal import read_journal
+from fedcompass.runs.journal import read_journal
 
 
 @dataclass(frozen=True)

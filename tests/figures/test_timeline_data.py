@@ -12,13 +12,12 @@ from fedcompass.figures.group_colours import group_colours
 from fedcompass.figures.style import GREY, SKY_BLUE
 from fedcompass.figures.timeline_data import (
     Deadline,
-    LocalRound,
     Merge,
     Timeline,
-    Wait,
     read_timeline,
     timeline_of,
 )
+from fedcompass.runs.tally import LocalRound, Span
 
 
 def of_client(timeline: Timeline, client: str) -> list[tuple[float, float, int, int | None, str]]:
@@ -39,7 +38,8 @@ def start(at: float, client: str, task: int, group: int | None = None) -> dict[s
 
 
 def answer(at: float, client: str, task: int, kind: str = "UpdateArrived") -> dict[str, Any]:
-    return {"event": kind, "at": at, "client": client, "task": task, "steps_done": 10}
+    facts = {"event": kind, "at": at, "client": client, "task": task}
+    return {**facts, "steps_done": 10, "reason": "wrong-steps"}
 
 
 def test_the_overview_figure_is_read_from_a_runs_journal(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_the_overview_figure_is_read_from_a_runs_journal(tmp_path: Path) -> None
 
 def test_a_client_that_speeds_up_is_seen_waiting(tmp_path: Path) -> None:
     timeline = read_timeline(paper_run(tmp_path / "run", 900.0, change=12.0) / "journal.jsonl")
-    assert timeline.waits == [Wait("2", 636.0, 720.0)]
+    assert timeline.waits == [Span("2", "waiting", 636.0, 720.0)]
 
 
 def test_an_arrival_after_its_group_has_merged_is_late(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_refused_lost_and_left_rounds_end_there_and_stray_answers_change_nothing
         ("c", 3.0, "lost"),
         ("b", 3.0, "under way"),
     ]
-    assert timeline.waits == [Wait("b", 2.0, 4.0), Wait("a", 1.0, 3.0)]
+    assert timeline.waits == [Span("b", "waiting", 2.0, 4.0), Span("a", "waiting", 1.0, 3.0)]
 
 
 def test_a_run_that_went_the_whole_way_is_drawn_to_its_horizon() -> None:
@@ -103,6 +103,7 @@ def test_a_run_that_went_the_whole_way_is_drawn_to_its_horizon() -> None:
 
 def test_lines_of_a_merge_name_its_contributors() -> None:
     commit = {"command": "Commit", "at": 2.0, "version": 1, "contributions": [["a", 1, 0]]}
+    commit["buffers"] = [0]
     assert timeline_of([*joined("a"), commit]).merges == [Merge(2.0, 1, (("a", 0),))]
 
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.report.conftest import clients_of, report_of
 from tests.simulation.tiny_runs import STRATEGIES, eventful, experiment, problem
 
-from fedcompass.journal import replay
+from fedcompass.runs.replay import replay
 from fedcompass.simulation.run import simulate
 
 Open = Callable[..., Page]

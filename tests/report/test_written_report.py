@@ -10,9 +10,9 @@ from tests.report.conftest import report_of, scheduled
 from tests.scheduling.test_paper_figures import run as paper_schedule
 
 from fedcompass.errors import RunFolderError
-from fedcompass.journal import replay
 from fedcompass.report import written
 from fedcompass.report.page import page
+from fedcompass.runs.replay import replay
 from fedcompass.simulation.timetable import row
 
 with warnings.catch_warnings():

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.journal import replay
+from fedcompass.runs.replay import replay
 from fedcompass.simulation.run import simulate
 from fedcompass.simulation.run_folder import RunFolder
 

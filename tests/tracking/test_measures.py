@@ -22,16 +22,19 @@ def points_of(lines: list[dict[str, Any]]) -> list[Point]:
 
 
 def start(at: float, client: str, task: int) -> dict[str, Any]:
-    return {"command": "StartTraining", "at": at, "client": client, "task": task}
+    order = {"command": "StartTraining", "at": at, "client": client, "task": task}
+    return {**order, "steps": 10, "group": None}
 
 
 def answer(at: float, client: str, task: int, kind: str = "UpdateArrived") -> dict[str, Any]:
-    return {"event": kind, "at": at, "client": client, "task": task}
+    facts = {"event": kind, "at": at, "client": client, "task": task}
+    return {**facts, "steps_done": 10, "reason": "wrong-steps"}
 
 
 def merge(at: float, version: int, *staleness: int) -> dict[str, Any]:
     entries = [[str(n), n, stale] for n, stale in enumerate(staleness)]
-    return {"command": "Commit", "at": at, "version": version, "contributions": entries}
+    facts = {"command": "Commit", "at": at, "version": version, "buffers": [0]}
+    return {**facts, "contributions": entries}
 
 
 @pytest.mark.parametrize("strategy", ["fedcompass", "fedavg", "fedbuff"])

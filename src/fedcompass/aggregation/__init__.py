@@ -2,7 +2,7 @@
 
 from fedcompass.aggregation.aggregator import Aggregator, AggregatorState
 from fedcompass.aggregation.buffers import Contribution
-from fedcompass.aggregation.guard import Refusal, RefusedUpdate, check_update
+from fedcompass.aggregation.guard import RefusedUpdate, check_update
 from fedcompass.aggregation.layout import FlatState, Layout, Segment, TensorSpec
 from fedcompass.aggregation.server_optimizers import ServerOptimizer
 from fedcompass.aggregation.staleness import staleness_factor
@@ -22,7 +22,6 @@ __all__ = [
     "Segment",
     "TensorSpec",
     "GuardSettings",
-    "Refusal",
     "RefusedUpdate",
     "check_update",
     "StalenessSettings",

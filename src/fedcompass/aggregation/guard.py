@@ -1,6 +1,5 @@
 """Looks at an update before anything is touched: right layout, finite, not too large."""
 
-from enum import StrEnum
 from math import isfinite, sqrt
 
 import torch
@@ -8,24 +7,11 @@ from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.settings.aggregation import GuardSettings
-from fedcompass.vocabulary import fact
+from fedcompass.vocabulary import Refusal, fact
 
-__all__ = ["Refusal", "RefusedUpdate", "check_update"]
+__all__ = ["RefusedUpdate", "check_update"]
 
 _CHUNK = 1 << 18  # elements; differences and float64 copies are made in pieces of this size
-
-
-class Refusal(StrEnum):
-    """Why an update was refused."""
-
-    NOT_FINITE = "not-finite"
-    WRONG_LAYOUT = "wrong-layout"
-    NORM_TOO_LARGE = "norm-too-large"
-    TOO_LARGE = "too-large"
-    WRONG_STEPS = "wrong-steps"
-    WRONG_VERSION = "wrong-version"
-    UNKNOWN_CLIENT = "unknown-client"
-    UNEXPECTED_TASK = "unexpected-task"
 
 
 @fact

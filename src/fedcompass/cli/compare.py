@@ -180,7 +180,8 @@ def _carry_out(
     device: str,
 ) -> None:
     """Run what the store lacks; each run keeps its folder, and is logged when it is done."""
-    from fedcompass.simulation.result import make_folder, write_whole
+    from fedcompass.runs.files import write_whole
+    from fedcompass.simulation.result import make_folder
     from fedcompass.sweeps.running import run_all
     from fedcompass.tracking import track as hand_over
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from time import time
 
 from fedcompass.deployment.audit import Audit
-from fedcompass.deployment.durable_files import LineFile
 from fedcompass.errors import FedcompassError
+from fedcompass.runs.files import LineFile
 
 __all__ = ["lack_of_room", "tell_audit"]
 

@@ -9,16 +9,15 @@ from torch import Tensor
 
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
-from fedcompass.checkpoint import Checkpoint
 from fedcompass.coordinator import Coordinator, Order
 from fedcompass.deployment.audit import Audit
-from fedcompass.deployment.durable_files import LineFile
-from fedcompass.deployment.records import Records
 from fedcompass.deployment.repeat import repeat_journal
 from fedcompass.deployment.run_store import RunStore
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.errors import CheckpointError
-from fedcompass.journal import FileJournal, Line, lines_after
+from fedcompass.runs.checkpoint import Checkpoint
+from fedcompass.runs.files import LineFile
+from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived
 from fedcompass.vocabulary import GroupId, ModelVersion, Seconds
@@ -66,7 +65,7 @@ class DurableRun:
         self.name = f"{self.store.path.name}-{secrets.token_hex(4)}"
         self.store.start_over()
         self.journal = FileJournal(self.store.journal, self._full_header(), durable=True)
-        self.coordinator.journal = Records(self.journal, self.audit)
+        self.coordinator.journal = Tee(self.journal, self.audit)
         self.audit.say("started", 0.0, run=self.name)
         self._checkpoint()
 
@@ -88,7 +87,7 @@ class DurableRun:
         self.journal = FileJournal(self.store.journal, header, resume_at=end, durable=True)
         for command, notes in repeated.missing:
             self.journal.command(command, **notes)
-        self.coordinator.journal = Records(self.journal, self.audit)
+        self.coordinator.journal = Tee(self.journal, self.audit)
         self.audit.say(
             "resumed",
             self.coordinator.scheduler.now,

@@ -6,10 +6,8 @@ from time import monotonic, sleep, time
 
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.coordinator import Order
-from fedcompass.deployment.background import BackgroundEvaluation, Evaluate
-from fedcompass.deployment.curve import Curve
+from fedcompass.deployment.background import BackgroundEvaluation, Evaluate, Measured
 from fedcompass.deployment.dispatch import Dispatch
-from fedcompass.deployment.durable_files import LineFile
 from fedcompass.deployment.durable_run import DurableRun
 from fedcompass.deployment.intake import Intake
 from fedcompass.deployment.membership import Membership
@@ -17,6 +15,9 @@ from fedcompass.deployment.readmission import take_requests
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.summary import Summary, summarize
 from fedcompass.deployment.transport import Transport
+from fedcompass.errors import SettingsError
+from fedcompass.runs.curve import Curve
+from fedcompass.runs.files import LineFile
 from fedcompass.vocabulary import ClientId, Seconds
 
 __all__ = ["Federation"]
@@ -61,9 +62,9 @@ class Federation:
         self.settings = settings
         self._run = DurableRun(settings, layout, initial, folder, resume=resume, wall=wall)
         self.coordinator = self._run.coordinator
-        metrics = LineFile(folder / "metrics.jsonl")
+        self._metrics = LineFile(folder / "metrics.jsonl")
         self.curve = Curve(
-            metrics, settings.target_metric, settings.target, rises=settings.target_rises
+            settings.target_metric, rises=settings.target_rises, rows=self._metrics.records()
         )
         self.membership = Membership()
         self._transport = transport
@@ -97,7 +98,7 @@ class Federation:
             return "max_updates"
         if settings.max_seconds is not None and self.now() >= settings.max_seconds:
             return "max_seconds"
-        return "target" if self.curve.time_to_target() is not None else None
+        return "target" if self.curve.time_to(settings.target) is not None else None
 
     def run(self, on_step: Callable[["Federation"], None] | None = None) -> Summary:
         """Go on until a stop condition holds, and say what came out."""
@@ -191,8 +192,19 @@ class Federation:
             if measured.error is not None:
                 self._run.audit.say("evaluation failed", measured.time, why=measured.error)
                 self._run.audit.flush()
-            elif self.curve.add(measured):
+            elif self._note(measured):
                 self._run.store.save_model("best", self.coordinator.layout, measured.model)
+
+    def _note(self, measured: Measured) -> bool:
+        """Write a row of the curve; says whether it is the best so far."""
+        metric = self.settings.target_metric
+        if self.settings.target is not None and metric not in measured.metrics:
+            raise SettingsError(
+                f"target_metric is {metric!r}; the app measures: {', '.join(measured.metrics)}"
+            )
+        row = {"time": measured.time, "version": measured.version, **measured.metrics}
+        self._metrics.append([row])
+        return self.curve.add(row)
 
     def finish(self) -> Summary:
         """Measure the last model, write what came out, and close."""
@@ -203,10 +215,17 @@ class Federation:
             self._measure(wait=True)
         run = self._run
         run.store.save_model("final", self.coordinator.layout, self.coordinator.model)
-        summary = summarize(self.settings, self.curve, run.store.journal, reason=reason, now=now)
+        summary = summarize(
+            self.settings,
+            self.curve,
+            run.store.journal,
+            reason=reason,
+            now=now,
+            pending=self.coordinator.scheduler.pending(),
+        )
         run.audit.say("stopped", now, why=reason, version=self.coordinator.version)
         run.audit.flush()
-        run.store.finish(summary.to_text())
+        run.store.finish(summary.to_json())
         self.close()
         return summary
 

@@ -1,6 +1,6 @@
 """What becomes of a reply: an update, a refusal, a lost task, or a site that takes part."""
 
-from fedcompass.aggregation import FlatState, Refusal, RefusedUpdate
+from fedcompass.aggregation import FlatState, RefusedUpdate
 from fedcompass.coordinator import Order, Receipt, Update
 from fedcompass.deployment.arrays import decode_arrays
 from fedcompass.deployment.dispatch import Dispatch, Sent
@@ -18,7 +18,7 @@ from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.transport import Reply
 from fedcompass.errors import LayoutMismatch
 from fedcompass.scheduling.commands import StartTraining
-from fedcompass.vocabulary import ClientId, Seconds
+from fedcompass.vocabulary import ClientId, Refusal, Seconds
 
 __all__ = ["Intake"]
 

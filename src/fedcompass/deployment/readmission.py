@@ -71,14 +71,13 @@ def take_requests(run: Path) -> list[ClientId]:
 
 
 def _ask(run: Path, site: ClientId) -> Path:
-    """Put down a request that is there as a whole, or not at all."""
+    """Put down a request: an empty file by the site's name."""
     folder = run / _FOLDER
     try:
         if run.stat().st_uid != os.getuid():
             raise RunFolderError(f"{run} is another user's; run this as that user")
         folder.mkdir(mode=0o700, exist_ok=True)
-        beside = folder / f".{site}.{os.getpid()}"
-        beside.touch(mode=0o600)
-        return beside.replace(folder / site)
+        (folder / site).touch(mode=0o600)
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be written to: {error.strerror}") from None
+    return folder / site

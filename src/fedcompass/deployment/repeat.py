@@ -14,10 +14,9 @@ from typing import Any
 from fedcompass.aggregation import FlatState
 from fedcompass.coordinator import Coordinator, Order
 from fedcompass.deployment.audit import Audit
-from fedcompass.deployment.records import Records
 from fedcompass.errors import EventRefused, JournalError, ReplayMismatch
-from fedcompass.journal import Line
-from fedcompass.journal.codec import command_to_json, event_from_json
+from fedcompass.runs.codec import command_to_json, event_from_json
+from fedcompass.runs.journal import Line, Tee
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event, UpdateArrived
 
@@ -56,7 +55,7 @@ def repeat_journal(
     """
     done = Repeated()
     checking = _Checking(path, done)
-    coordinator.journal = Records(checking, audit)
+    coordinator.journal = Tee(checking, audit)
     entries = deque(lines)
     while entries:
         event = _event(path, entries.popleft())

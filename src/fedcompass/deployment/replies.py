@@ -6,10 +6,10 @@ from math import isfinite
 
 import torch
 
-from fedcompass.aggregation import FlatState, Payload, Refusal, RefusedUpdate
+from fedcompass.aggregation import FlatState, Payload, RefusedUpdate
 from fedcompass.deployment.messages import PROTOCOL, Facts
 from fedcompass.scheduling.commands import StartTraining
-from fedcompass.vocabulary import ModelVersion, Seconds, Steps
+from fedcompass.vocabulary import ModelVersion, Refusal, Seconds, Steps
 
 __all__ = ["Answer", "Greeting", "change_or_model", "read_answer", "read_greeting"]
 

@@ -11,29 +11,27 @@ summary.json             what came out; written last, so its presence means "fin
 final.safetensors, best.safetensors    the model at the end and at its best
 """
 
-import fcntl
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
-from fedcompass.checkpoint import (
+from fedcompass.coordinator import Update
+from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.finite_json import json_text
+from fedcompass.runs.checkpoint import (
     Checkpoint,
     check_nothing_lost,
     load_checkpoint,
     save_checkpoint,
+    save_model,
 )
-from fedcompass.coordinator import Update
-from fedcompass.deployment.durable_files import write_whole
-from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.runs.files import FolderLock, write_whole
 from fedcompass.vocabulary import TaskId
 
 __all__ = ["RunStore"]
@@ -58,7 +56,7 @@ class RunStore:
             raise RunFolderError(
                 f"{path} has no run to resume: no deployment.toml; leave out --resume to start one"
             )
-        self._handle = _locked(path)
+        self._lock = _locked(path)
         try:
             self._check(resume)
             (path / "updates").mkdir(exist_ok=True)
@@ -163,21 +161,11 @@ class RunStore:
         Raises:
             CheckpointError: it cannot be written.
         """
-        path = self.path / f"{name}.safetensors"
-        beside = path.with_name(f".{path.name}.partial")
-        tensors = {n: t.detach().cpu().clone() for n, t in layout.unflatten(model).items()}
-        try:
-            save_file(tensors, beside)
-            beside.chmod(0o644)  # safetensors makes it private
-            beside.replace(path)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(
-                f"{path} could not be written: {error}; free some space, then resume"
-            ) from None
+        save_model(self.path / f"{name}.safetensors", layout.unflatten(model))
 
-    def finish(self, summary: str) -> None:
+    def finish(self, summary: dict[str, Any]) -> None:
         """Write the summary; the run can no longer be resumed, nor need it be."""
-        write_whole(self.path / "summary.json", summary)
+        write_whole(self.path / "summary.json", json_text(summary, indent=2) + "\n")
         self._remove(*(self.path / "updates").iterdir(), self.path / "checkpoint.safetensors")
 
     def start_over(self) -> None:
@@ -191,23 +179,16 @@ class RunStore:
 
     def close(self) -> None:
         """Let another server have the folder."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        self._lock.release()
 
 
-def _locked(path: Path) -> int | None:
-    """A handle that keeps other servers out; a process that dies lets go."""
+def _locked(path: Path) -> FolderLock:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise RunFolderError(f"{path} cannot be made: {error.strerror}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
+        return FolderLock(path)
+    except BlockingIOError:
         raise RunFolderError(
             f"another server is running {path}; wait for it, stop it, or choose another folder"
         ) from None
-    return handle
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be made: {error.strerror}") from None

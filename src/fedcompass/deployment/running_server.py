@@ -3,22 +3,21 @@
 Whichever of the two dies is started again and the run resumed; what was accepted is on disk.
 """
 
-import os
 from pathlib import Path
 from time import monotonic, sleep
 
-from fedcompass.checkpoint import check_nothing_lost
 from fedcompass.deployment.certificates import check_dates
 from fedcompass.deployment.control import Control, Node, read_public_key
 from fedcompass.deployment.disk_room import lack_of_room, tell_audit
 from fedcompass.deployment.flower_project import flower_app_bundle
-from fedcompass.deployment.folder_lock import lock_folder
 from fedcompass.deployment.processes import Child
 from fedcompass.deployment.project import RENEW, ServerProject
 from fedcompass.deployment.server_app import Assignment
 from fedcompass.deployment.server_process import Outcome, read_outcome, server_program
 from fedcompass.deployment.superlink import SuperLinkFiles, superlink_program
 from fedcompass.errors import ProcessFailed, ProjectError, RunFolderError
+from fedcompass.runs.checkpoint import check_nothing_lost
+from fedcompass.runs.files import FolderLock
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunningServer"]
@@ -49,7 +48,7 @@ class RunningServer:
         self._server_app: Child | None = None
         self._control: Control | None = None
         self._app_started: Seconds = 0.0
-        self._lock: int | None = None  # held from start to stop; a process that dies lets go
+        self._lock: FolderLock | None = None  # held from start to stop; a process that dies lets go
 
     @property
     def address(self) -> str:
@@ -150,7 +149,7 @@ class RunningServer:
         if self._superlink is not None:
             self._superlink.stop(_STOP)
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
     def _take_folder(self) -> None:
@@ -161,7 +160,7 @@ class RunningServer:
         """
         folder = self.project.folder
         try:
-            self._lock = lock_folder(folder) if self._lock is None else self._lock
+            self._lock = FolderLock(folder) if self._lock is None else self._lock
         except BlockingIOError:
             raise ProjectError(
                 f"a server is running already from {folder}; stop it, or look at it: "

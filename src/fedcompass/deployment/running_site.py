@@ -6,12 +6,12 @@ import signal
 import tempfile
 from pathlib import Path
 
-from fedcompass.deployment.folder_lock import lock_folder
 from fedcompass.deployment.processes import Child
 from fedcompass.deployment.project import SiteFolder, check_private
 from fedcompass.deployment.supernode import supernode_program
 from fedcompass.deployment.worker_plan import WorkerPlan
 from fedcompass.errors import ProjectError
+from fedcompass.runs.files import FolderLock
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunningSite", "is_running"]
@@ -29,7 +29,7 @@ _NOT_ADMITTED_WORDS = (
 def is_running(site: SiteFolder) -> bool:
     """Whether some process has started this site and not stopped it."""
     try:
-        os.close(lock_folder(site.state))
+        FolderLock(site.state).release()
     except BlockingIOError:
         return True
     except OSError:  # never started, or another user's
@@ -49,7 +49,7 @@ class RunningSite:
         self.restarted: dict[str, int] = {"worker": 0, "supernode": 0}
         settings, state = site.settings, site.state
         self._short: Path | None = None  # made for the socket, removed at the end
-        self._lock: int | None = None  # held from start to stop; a process that dies lets go
+        self._lock: FolderLock | None = None  # held from start to stop
         self.socket = socket = self._socket()
         plan = WorkerPlan(
             app=site.app,
@@ -109,7 +109,7 @@ class RunningSite:
             check_private(self.site.key)
         self.site.state.mkdir(mode=0o700, exist_ok=True)
         try:
-            self._lock = lock_folder(self.site.state)
+            self._lock = FolderLock(self.site.state)
         except BlockingIOError:
             name, folder = self.site.settings.name, self.site.folder
             raise ProjectError(f"site {name} is running already from {folder}; stop it") from None
@@ -146,5 +146,4 @@ class RunningSite:
         if self._short is not None:
             shutil.rmtree(self._short, ignore_errors=True)
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.release()

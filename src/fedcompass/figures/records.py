@@ -9,8 +9,8 @@ from typing import Any
 
 from fedcompass.errors import RunFolderError
 from fedcompass.figures.timeline_data import Timeline, read_timeline
-from fedcompass.journal import read_journal
 from fedcompass.report.run_files import RunFiles, find_runs
+from fedcompass.runs.journal import read_journal
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunRecord", "SeedGroup", "read_runs", "seed_groups", "seeds_note"]

@@ -17,7 +17,7 @@ from fedcompass.figures.style import (
     save_figure,
 )
 from fedcompass.figures.time_axis import show_time, time_text
-from fedcompass.figures.timeline_data import LocalRound, Timeline, Wait
+from fedcompass.figures.timeline_data import Timeline
 from fedcompass.figures.timeline_legend import draw_legend
 from fedcompass.figures.timeline_marks import (
     DOTTED,
@@ -27,6 +27,7 @@ from fedcompass.figures.timeline_marks import (
     WAITING,
     outcome_mark,
 )
+from fedcompass.runs.tally import LocalRound, Span
 from fedcompass.vocabulary import ClientId, Seconds
 
 if TYPE_CHECKING:
@@ -123,10 +124,10 @@ class _Lanes:
         else:
             axes.set_ylabel("client")
 
-    def _is_shown(self, bar: LocalRound | Wait) -> bool:
+    def _is_shown(self, bar: LocalRound | Span) -> bool:
         return bar.start <= self._end and bar.end >= self._start
 
-    def _is_wide(self, bar: LocalRound | Wait) -> bool:
+    def _is_wide(self, bar: LocalRound | Span) -> bool:
         """Whether an outline or a hatch leaves anything of a bar to be seen."""
         return (bar.end - bar.start) * self._inches > _LINE
 

@@ -3,48 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from fedcompass.journal import read_journal
-from fedcompass.journal.client_time import ClientTimes, Span
-from fedcompass.scheduling.commands import GENERAL
-from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds, Steps, TaskId
+from fedcompass.runs.journal import read_journal
+from fedcompass.runs.tally import LocalRound, Span, Tally
+from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds
 
-__all__ = [
-    "Deadline",
-    "LocalRound",
-    "Merge",
-    "Outcome",
-    "Timeline",
-    "Wait",
-    "read_timeline",
-    "timeline_of",
-]
-
-Outcome: TypeAlias = Literal["arrived", "late", "refused", "lost", "under way"]
-"""What became of a local round; a late one came after its group had merged."""
-
-
-@dataclass(slots=True)
-class LocalRound:
-    """A client's work on one task."""
-
-    client: ClientId
-    task: TaskId
-    start: Seconds
-    end: Seconds
-    steps: Steps
-    group: GroupId | None
-    outcome: Outcome = "under way"
-
-
-@dataclass(slots=True, frozen=True)
-class Wait:
-    """A client was there and had nothing to do; see `fedcompass.journal.client_time`."""
-
-    client: ClientId
-    start: Seconds
-    end: Seconds
+__all__ = ["Deadline", "Merge", "Timeline", "read_timeline", "timeline_of"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,10 +35,26 @@ class Timeline:
 
     clients: list[ClientId] = field(default_factory=list)  # in order of joining
     rounds: list[LocalRound] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
+    waits: list[Span] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     deadlines: list[Deadline] = field(default_factory=list)
     end: Seconds = 0.0  # of the run, or its last event so far
+
+    def take_span(self, span: Span) -> None:
+        """A client did something until now; waits are drawn."""
+        if span.doing == "waiting":
+            self.waits.append(span)
+
+    def take_line(self, record: Mapping[str, Any]) -> None:
+        """Take in the next line's merge or deadline."""
+        match record.get("command"):
+            case "Commit":
+                stale = tuple((client, u) for client, _, u in record["contributions"])
+                self.merges.append(Merge(record["at"], record["version"], stale))
+            case "SetDeadline":
+                self.deadlines.append(Deadline(record["at"], record["group"]))
+            case _:
+                pass
 
 
 def read_timeline(path: Path, until: Seconds | None = None) -> Timeline:
@@ -93,102 +74,12 @@ def read_timeline(path: Path, until: Seconds | None = None) -> Timeline:
 
 def timeline_of(records: Iterable[Mapping[str, Any]], until: Seconds | None = None) -> Timeline:
     """The timeline of a journal's records, without its header."""
-    reader = _Reader()
-    reader.see(until or 0.0)
+    timeline = Timeline()
+    tally = Tally(on_round=timeline.rounds.append, on_span=timeline.take_span)
     for record in records:
-        reader.take(record)
-    return reader.finish()
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self._timeline = Timeline()
-        self._open: dict[ClientId, LocalRound] = {}  # each client's present round
-        self._answered: dict[ClientId, LocalRound] = {}  # its last one
-        self._times = ClientTimes(on_span=self._spend)
-
-    def see(self, at: Seconds) -> None:
-        """The run went on at least until then."""
-        self._timeline.end = max(self._timeline.end, at)
-
-    def take(self, record: Mapping[str, Any]) -> None:
-        """Take in the next line."""
-        if "event" in record:
-            self.see(record["at"])
-            self._on_event(record)
-        else:
-            self._on_command(record)
-        self._times.take(record)
-
-    def _spend(self, span: Span) -> None:
-        if span.doing == "waiting":
-            self._timeline.waits.append(Wait(span.client, span.start, span.end))
-
-    def _on_event(self, record: Mapping[str, Any]) -> None:
-        match record["event"]:
-            case "ClientJoined":
-                self._leave(record["client"], record["at"])  # one that is known starts over
-                if record["client"] not in self._timeline.clients:
-                    self._timeline.clients.append(record["client"])
-            case "UpdateArrived":
-                self._answer(record, "arrived" if record["steps_done"] else "lost")
-            case "UpdateRefused":
-                self._answer(record, "refused")
-            case "TaskLost":
-                self._answer(record, "lost")
-            case "ClientLost":
-                self._leave(record["client"], record["at"])
-            case _:
-                pass
-
-    def _on_command(self, record: Mapping[str, Any]) -> None:
-        timeline = self._timeline
-        match record.get("command"):
-            case "StartTraining":
-                self._start(record)
-            case "Fold":
-                self._fold(record)
-            case "Commit":
-                stale = tuple(
-                    (client, staleness) for client, _, staleness in record["contributions"]
-                )
-                timeline.merges.append(Merge(record["at"], record["version"], stale))
-            case "SetDeadline":
-                timeline.deadlines.append(Deadline(record["at"], record["group"]))
-            case "Quarantine":
-                self._leave(record["client"], record["at"])
-            case _:
-                pass
-
-    def _start(self, record: Mapping[str, Any]) -> None:
-        client, at = record["client"], record["at"]
-        begun = LocalRound(client, record["task"], at, at, record["steps"], record["group"])
-        self._timeline.rounds.append(begun)
-        self._open[client] = begun
-
-    def _answer(self, record: Mapping[str, Any], outcome: Outcome) -> None:
-        present = self._open.get(record["client"])
-        if present is None or present.task != record["task"]:
-            return  # a stray answer, which changes nothing
-        del self._open[record["client"]]
-        present.end, present.outcome = record["at"], outcome
-        self._answered[record["client"]] = present
-
-    def _leave(self, client: ClientId, at: Seconds) -> None:
-        if (present := self._open.pop(client, None)) is not None:
-            present.end, present.outcome = at, "lost"
-
-    def _fold(self, record: Mapping[str, Any]) -> None:
-        answered = self._answered.get(record["client"])
-        if answered is None or answered.task != record["task"]:
-            return
-        if answered.group is not None and record["buffer"] == GENERAL:
-            answered.outcome = "late"
-
-    def finish(self) -> Timeline:
-        """Close what is under way at the end."""
-        end = self._timeline.end
-        self._times.end(end)
-        for present in self._open.values():
-            present.end = end
-        return self._timeline
+        tally.take(record)
+        timeline.take_line(record)
+    timeline.clients = list(tally.clients)
+    timeline.end = max(tally.now, until or 0.0)
+    tally.end(timeline.end)
+    return timeline

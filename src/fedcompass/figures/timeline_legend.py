@@ -6,8 +6,9 @@ from typing import Any
 
 from fedcompass.figures.group_colours import group_colours
 from fedcompass.figures.style import COLOURS, GREY
-from fedcompass.figures.timeline_data import Outcome, Timeline
+from fedcompass.figures.timeline_data import Timeline
 from fedcompass.figures.timeline_marks import DOTTED, MERGED, OUTCOMES, WAITING, outcome_mark
+from fedcompass.runs.tally import Outcome
 from fedcompass.vocabulary import GroupId, Seconds
 
 __all__ = ["draw_legend"]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedcompass.figures.timeline_data import Outcome
+from fedcompass.runs.tally import Outcome
 
 __all__ = ["DOTTED", "MERGED", "OUTCOMES", "SHORT_WAIT", "WAITING", "outcome_mark"]
 

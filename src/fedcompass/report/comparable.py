@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedcompass.errors import FedcompassError
-from fedcompass.journal import holds_events, read_journal
 from fedcompass.report.run_files import RunFiles
+from fedcompass.runs.journal import holds_events, read_journal
 
 __all__ = ["LeftOut", "chosen_runs", "in_words"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import RunFolderError
-from fedcompass.journal import read_journal
+from fedcompass.runs.journal import read_journal
 
 __all__ = ["Packed", "pack_journal", "pack_metrics"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import RunFolderError
-from fedcompass.journal import FileJournal, Journal
+from fedcompass.runs.journal import FileJournal, Journal
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.compass import CompassSettings
 from fedcompass.scheduling.events import Event

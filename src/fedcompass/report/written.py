@@ -10,6 +10,7 @@ from fedcompass.report.comparable import LeftOut, chosen_runs, in_words
 from fedcompass.report.packing import Packed, pack_journal, pack_metrics
 from fedcompass.report.page import page
 from fedcompass.report.run_files import RunFiles, plain_json
+from fedcompass.runs.files import replacing
 
 __all__ = ["usual_place", "write_report"]
 
@@ -42,11 +43,10 @@ def write_report(
         JournalError: a journal is damaged.
     """
     text = _page_of(runs, note or (lambda _: None))
-    beside = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunFolderError(
             f"report {path} cannot be written: {error.strerror}; choose another place with -o"

@@ -2,20 +2,17 @@
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from math import inf
 from typing import Any
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.coordinator import Coordinator
 from fedcompass.experiment import EvaluationSettings
-from fedcompass.settings.metrics import score
+from fedcompass.runs.curve import Curve, Row
+from fedcompass.settings.metrics import higher_is_better
 from fedcompass.simulation.executors import EvalJob, EvalResult, Executor, Job
 from fedcompass.vocabulary import ModelVersion, Seconds
 
-__all__ = ["Evaluations", "Row"]
-
-Row = dict[str, Any]
-"""time, version, one key per metric, and `clients` (one value per client) if that was asked for."""
+__all__ = ["Evaluations"]
 
 _IN_FLIGHT = 8  # evaluations that may wait for their result, each holding a model
 
@@ -43,11 +40,19 @@ class Evaluations:
         self._open: deque[tuple[Seconds, ModelVersion, EvalJob]] = deque()
         self._ticks = 0  # how many of the times k * every_seconds have passed
         self._measured: ModelVersion | None = None  # the latest version asked for
-        self._best_score = -inf  # of the rows so far
         self._judged = 0  # how many rows `reached` has looked at
         self._is_reached = False  # by one of those
-        self.rows: list[Row] = []
+        self._restart_curve([])
         self.best: FlatState | None = None  # the model of the best row, None before the first
+
+    def _restart_curve(self, rows: list[Row]) -> None:
+        target = self._settings.target_metric
+        self.curve = Curve(target, rises=higher_is_better(target), rows=rows)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The results so far."""
+        return self.curve.rows
 
     @property
     def may_stop(self) -> bool:
@@ -63,10 +68,8 @@ class Evaluations:
         if self._stop_at is None:
             return False
         judged = len(self.rows) + len(self._open) - self.stops_late_by
-        metric = self._settings.target_metric
         while self._judged < min(judged, len(self.rows)):
-            value = score(metric, self.rows[self._judged][metric])
-            self._is_reached |= value >= score(metric, self._stop_at)
+            self._is_reached |= self.curve.reaches(self.rows[self._judged], self._stop_at)
             self._judged += 1
         return self._is_reached
 
@@ -120,9 +123,8 @@ class Evaluations:
         row: Row = {"time": at, "version": version, **result.metrics}
         if job.client_metrics:
             row["clients"] = [metrics[target] for metrics in result.by_client]
-        if self.best is None or score(target, row[target]) > self._best_score:
-            self.best, self._best_score = job.state, score(target, row[target])
-        self.rows.append(row)
+        if self.curve.add(row):
+            self.best = job.state
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the rows and the best model, while nothing is open."""
@@ -131,6 +133,5 @@ class Evaluations:
     def restore(self, state: dict[str, Any], rows: list[Row], best: FlatState | None) -> None:
         """Take over what `to_json` wrote, and the rows and best model kept beside it."""
         self._ticks, self._measured = state["ticks"], state["measured"]
-        self.rows, self.best = rows, best
-        target = self._settings.target_metric
-        self._best_score = max((score(target, row[target]) for row in rows), default=-inf)
+        self.best = best
+        self._restart_curve(rows)

@@ -1,33 +1,44 @@
 """What came out of a run, for people and for programs."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
-from fedcompass.settings.metrics import score
+from fedcompass.runs.checkpoint import save_model
+from fedcompass.runs.curve import Curve, metrics_of
+from fedcompass.runs.files import write_whole
+from fedcompass.runs.summary import counted, measured
+from fedcompass.runs.tally import ClientTally, Tally
+from fedcompass.scheduling.commands import Fold
+from fedcompass.settings.metrics import higher_is_better
 from fedcompass.simulation.ending import Ended
-from fedcompass.simulation.statistics import Statistics
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import ModelVersion, Seconds, Steps
 
 __all__ = [
     "Result",
+    "client_rows",
+    "curve_of",
     "make_folder",
-    "sorted_clients",
     "summarize",
-    "time_to",
-    "write_whole",
 ]
 
-_NOT_METRICS = ("time", "version", "clients")  # of a row
+_OF_A_CLIENT = (
+    "tasks",
+    "updates",
+    "refused",
+    "not_finite",
+    "steps",
+    "weight",
+    "busy",
+    "waiting",
+    "quarantined",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +66,8 @@ class Result:
 
         A metric that is to fall, such as a loss: the first at or below.
         """
-        return time_to(self.curve, target, metric or self.experiment.evaluation.target_metric)
+        name = metric or self.experiment.evaluation.target_metric
+        return curve_of(self.curve, name).time_to(target)
 
     def top(self, metric: str | None = None) -> float:
         """The best value of a metric: the highest, of one that is to fall the lowest.
@@ -64,10 +76,10 @@ class Result:
             SettingsError: it was not measured.
         """
         name = metric or self.experiment.evaluation.target_metric
-        _check_metric(self.curve, name)
-        if not self.curve:
+        best = curve_of(self.curve, name).best
+        if best is None:
             raise SettingsError(f"{name} was not measured: nothing was trained in this run")
-        return float(_best_row(self.curve, name)[name])
+        return float(best[name])
 
     def save(self, folder: str | Path) -> Path:
         """Write settings, curve, clients, summary and models into a new folder.
@@ -89,16 +101,12 @@ class Result:
         """Write clients, models and, last, the summary into a folder that exists.
 
         Raises:
-            RunFolderError: the disk is full or the folder cannot be written to.
+            RunFolderError, CheckpointError: the disk is full or the folder cannot be written to.
         """
-        try:
-            write_whole(path / "clients.json", json_text(self.clients, indent=2) + "\n")
-            for name, model in (("final", self.model), ("best", self.best_model)):
-                save_file(model, path / f"{name}.safetensors")
-                (path / f"{name}.safetensors").chmod(0o644)  # safetensors makes it private
-            write_whole(path / "summary.json", json_text(self.summary, indent=2) + "\n")
-        except (OSError, SafetensorError) as error:
-            raise RunFolderError(f"{path} cannot be written to: {error}; free some space") from None
+        write_whole(path / "clients.json", json_text(self.clients, indent=2) + "\n")
+        save_model(path / "final.safetensors", self.model)
+        save_model(path / "best.safetensors", self.best_model)
+        write_whole(path / "summary.json", json_text(self.summary, indent=2) + "\n")
 
 
 def make_folder(path: Path) -> None:
@@ -111,75 +119,54 @@ def make_folder(path: Path) -> None:
         ) from None
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that is either absent, the old one or the whole new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+def curve_of(rows: list[dict[str, Any]], metric: str) -> Curve:
+    """A run's rows judged by one of their metrics.
 
-
-def time_to(curve: list[dict[str, Any]], target: float, metric: str) -> Seconds | None:
-    """Virtual time of the first row that is as good as the target."""
-    _check_metric(curve, metric)
-    enough = score(metric, target)
-    good = (row for row in curve if score(metric, row[metric]) >= enough)
-    return next((float(row["time"]) for row in good), None)
-
-
-def _best_row(curve: list[dict[str, Any]], metric: str) -> dict[str, Any]:
-    """The first of the best rows; there must be one."""
-    return max(curve, key=lambda row: score(metric, row[metric]))
-
-
-def _check_metric(curve: list[dict[str, Any]], metric: str) -> None:
-    measured = [key for key in curve[0] if key not in _NOT_METRICS] if curve else [metric]
+    Raises:
+        SettingsError: it was not measured, or nobody knows its direction.
+    """
+    measured = metrics_of(rows[0]) if rows else {metric: None}
     if metric not in measured:
         raise SettingsError(f"metric is {metric!r}; measured were: {', '.join(measured)}")
+    return Curve(metric, rises=higher_is_better(metric), rows=rows)
 
 
 def summarize(
     experiment: Experiment,
-    curve: list[dict[str, Any]],
-    statistics: Statistics,
+    curve: Curve,
+    tally: Tally,
     *,
     ended: Ended,
     now: Seconds,
-    version: int,
-    steps: int,
-    pending: list[list[Any]],
+    version: ModelVersion,
+    steps: Steps,
+    pending: list[Fold],
 ) -> dict[str, Any]:
     """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
-    metric = experiment.evaluation.target_metric
-    best = _best_row(curve, metric) if curve else None
-    reached = time_to(curve, experiment.target, metric) if experiment.target is not None else None
+    clients = [client for _, client in _by_number(tally)]
     return {
         "strategy": experiment.strategy["name"],
         "ended": ended,
         "seed": experiment.seed,
-        "target_metric": metric,
-        "target": experiment.target,
-        "time_to_target": reached,
-        f"top_{metric}": best[metric] if best else None,
-        "time_of_top": best["time"] if best else None,
-        f"final_{metric}": curve[-1][metric] if curve else None,
+        **measured(curve, experiment.target),
         "virtual_seconds": now,
         "horizon": experiment.horizon,
         "global_updates": version,
         "local_steps": steps,
-        "updates": sum(tally.updates for tally in statistics.clients.values()),
-        "refused": sum(tally.refused for tally in statistics.clients.values()),
-        "refused_not_finite": sum(tally.not_finite for tally in statistics.clients.values()),
-        "quarantined": sorted(map(int, statistics.quarantined())),
-        "pending_updates": len(pending),
-        "pending": pending,
-        "idle_share": statistics.idle_share(now),
-        "mean_staleness": statistics.mean_staleness(),
-        "max_staleness": max(statistics.staleness, default=0),
-        "updates_per_client": [t.updates for _, t in sorted_clients(statistics)],
-        "steps_per_client": [t.steps for _, t in sorted_clients(statistics)],
+        **counted(tally, now, pending),
+        "quarantined": sorted(map(int, tally.quarantined())),
+        "updates_per_client": [client.updates for client in clients],
+        "steps_per_client": [client.steps for client in clients],
     }
 
 
-def sorted_clients(statistics: Statistics) -> list[tuple[str, Any]]:
-    """Clients by number."""
-    return sorted(statistics.clients.items(), key=lambda item: int(item[0]))
+def client_rows(tally: Tally, now: Seconds) -> list[dict[str, Any]]:
+    """One record per client: its part in the run up to now."""
+    return [
+        {"client": number, **{name: getattr(client.until(now), name) for name in _OF_A_CLIENT}}
+        for number, client in _by_number(tally)
+    ]
+
+
+def _by_number(tally: Tally) -> list[tuple[int, ClientTally]]:
+    return sorted((int(name), client) for name, client in tally.clients.items())

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from itertools import count
 from math import isfinite
 from pathlib import Path
@@ -12,11 +11,13 @@ import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.checkpoint import Checkpoint, check_nothing_lost
 from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.journal import FileJournal, Journal, lines_after
+from fedcompass.runs.checkpoint import Checkpoint, check_nothing_lost
+from fedcompass.runs.journal import FileJournal, Tee, lines_after
+from fedcompass.runs.summary import listed
+from fedcompass.runs.tally import Tally
 from fedcompass.settings.metrics import higher_is_better
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
@@ -25,15 +26,14 @@ from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.problems import build_problem, nothing_to_train
-from fedcompass.simulation.result import Result, sorted_clients, summarize
+from fedcompass.simulation.result import Result, client_rows, summarize
 from fedcompass.simulation.run_folder import RunFolder
-from fedcompass.simulation.saving import Saver, Tee, restore
-from fedcompass.simulation.statistics import Statistics
+from fedcompass.simulation.saving import Saver, restore
 from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
 from fedcompass.training.fingerprint import fingerprint_of
 from fedcompass.training.problem import Problem
-from fedcompass.vocabulary import ClientId, Seconds
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["CHECKPOINT_EVERY", "ExecutorName", "Run", "check_device", "drive", "simulate"]
 
@@ -223,7 +223,7 @@ class Run:
         keys = keys or count()
         self.experiment = experiment
         self._folder = folder
-        self._statistics = Statistics()
+        self._tally = Tally()
         strategy = experiment.chosen_strategy()
         module = build_module(problem, experiment.seed)
         layout = Layout.of(module)
@@ -232,10 +232,8 @@ class Run:
         self._fingerprint = fingerprint_of(problem, layout).digest if folder else None
         self._is_new = saved is None
         self._journal = _open_journal(folder, saved, strategy, fleet, self._fingerprint)
-        records: list[Journal] = [self._statistics]
-        if self._journal is not None:
-            records.append(self._journal)
-        coordinator = Coordinator(strategy, layout, layout.state_of(module, device), Tee(records))
+        records = Tee(self._tally, *([self._journal] if self._journal else []))
+        coordinator = Coordinator(strategy, layout, layout.state_of(module, device), records)
         self.simulation = Simulation(
             coordinator=coordinator,
             fleet=fleet,
@@ -255,7 +253,7 @@ class Run:
         )
         if saved is not None:
             try:
-                restore(self.simulation, self._statistics, saved)
+                restore(self.simulation, self._tally, saved)
             except BaseException:
                 self.close()
                 raise
@@ -280,7 +278,7 @@ class Run:
         saver = Saver(
             self._folder,
             self._journal,
-            self._statistics,
+            self._tally,
             fingerprint=self._fingerprint,
             every=checkpoint_every,
             on_progress=on_progress,
@@ -298,19 +296,16 @@ class Run:
     def result(self) -> Result:
         """What came out; written to the folder if there is one."""
         simulation, coordinator = self.simulation, self.simulation.coordinator
-        pending = [[f.client, f.task, f.staleness] for f in coordinator.scheduler.pending()]
+        pending = coordinator.scheduler.pending()
         best = simulation.evaluations.best or coordinator.model
         result = Result(
             experiment=self.experiment,
             curve=simulation.evaluations.rows,
-            clients=[
-                {"client": int(client), **asdict(tally), **self._seconds(client)}
-                for client, tally in sorted_clients(self._statistics)
-            ],
+            clients=client_rows(self._tally, simulation.now),
             summary=summarize(
                 self.experiment,
-                simulation.evaluations.rows,
-                self._statistics,
+                simulation.evaluations.curve,
+                self._tally,
                 ended=simulation.ended,
                 now=simulation.now,
                 version=coordinator.version,
@@ -319,17 +314,13 @@ class Run:
             ),
             model=_named(coordinator.layout, coordinator.model),
             best_model=_named(coordinator.layout, best),
-            pending=pending,
+            pending=listed(pending),
             folder=self._folder.path if self._folder else None,
         )
         if self._folder is not None:
             self.close()
             self._folder.finish(result)
         return result
-
-    def _seconds(self, client: ClientId) -> dict[str, Seconds]:
-        time = self._statistics.time_of(client, self.simulation.now)
-        return {"busy": time.busy, "waiting": time.waiting, "quarantined": time.quarantined}
 
     def close(self) -> None:
         """Close the journal; the folder can be resumed unless the run is finished."""

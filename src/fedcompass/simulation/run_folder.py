@@ -8,8 +8,6 @@ summary.json        what came out; written last, so its presence means "finished
 final.safetensors, best.safetensors    the model at the end and at its best
 """
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +17,12 @@ from typing import Any
 import tomli_w
 from torch import Tensor
 
-from fedcompass.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from fedcompass.errors import RunFolderError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
-from fedcompass.simulation.result import Result, make_folder, write_whole
+from fedcompass.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from fedcompass.runs.files import FolderLock, write_whole
+from fedcompass.simulation.result import Result, make_folder
 
 __all__ = ["RunFolder"]
 
@@ -93,16 +92,14 @@ class RunFolder:
         Raises:
             RunFolderError: another one is running it.
         """
-        handle = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
+            lock = FolderLock(self.path)
         except BlockingIOError:
             raise RunFolderError(
                 f"another process is running {self.path}; wait for it, or stop it first"
             ) from None
-        finally:
-            os.close(handle)
+        with lock:
+            yield
 
     @property
     def journal(self) -> Path:

@@ -1,42 +1,22 @@
 """Keeping a simulation so that it can be stopped at any moment and resumed to the same result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.checkpoint import Checkpoint
 from fedcompass.errors import CheckpointError
-from fedcompass.journal import FileJournal, Journal
-from fedcompass.scheduling.commands import Command
-from fedcompass.scheduling.events import Event
+from fedcompass.runs.checkpoint import Checkpoint
+from fedcompass.runs.journal import FileJournal
+from fedcompass.runs.tally import Tally
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.run_folder import RunFolder
-from fedcompass.simulation.statistics import Statistics
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Saver", "Tee", "restore"]
+__all__ = ["Saver", "restore"]
 
 _SHOWN_EVERY: Seconds = 1.0  # wall-clock time until a live page sees what has happened
-
-
-class Tee:
-    """One journal that several take down."""
-
-    def __init__(self, journals: Sequence[Journal]) -> None:
-        self._journals = journals
-
-    def event(self, event: Event) -> None:
-        """Hand an event on."""
-        for journal in self._journals:
-            journal.event(event)
-
-    def command(self, command: Command, **notes: Any) -> None:
-        """Hand a command on."""
-        for journal in self._journals:
-            journal.command(command, **notes)
 
 
 class Saver:
@@ -45,7 +25,7 @@ class Saver:
     Args:
         folder: where to; None saves nothing.
         journal: the folder's.
-        statistics: the run's, kept in the checkpoints.
+        tally: the run's, kept in the checkpoints.
         fingerprint: of the run's problem, kept there too.
         every: seconds of wall-clock time between two checkpoints: what a crash can cost at most.
         on_progress: called after every event.
@@ -55,14 +35,14 @@ class Saver:
         self,
         folder: RunFolder | None,
         journal: FileJournal | None,
-        statistics: Statistics,
+        tally: Tally,
         *,
         fingerprint: str | None,
         every: Seconds,
         on_progress: Callable[[Simulation], None] | None = None,
     ) -> None:
         self._folder, self._journal, self._every = folder, journal, every
-        self._statistics, self._fingerprint = statistics, fingerprint
+        self._tally, self._fingerprint = tally, fingerprint
         self._on_progress = on_progress
         self._saved_at = self._shown_at = monotonic()
 
@@ -103,7 +83,7 @@ class Saver:
                 "simulation": simulation.to_json(),
                 "evaluations": evaluations.to_json(),
                 "rows": evaluations.rows,
-                "statistics": self._statistics.to_json(),
+                "statistics": self._tally.to_json(),
                 "journal_bytes": self._journal.flush(),
                 "journal_crc": self._journal.crc,
             },
@@ -111,7 +91,7 @@ class Saver:
         self._saved_at = monotonic()
 
 
-def restore(simulation: Simulation, statistics: Statistics, saved: Checkpoint) -> None:
+def restore(simulation: Simulation, tally: Tally, saved: Checkpoint) -> None:
     """Bring a fresh simulation to where a checkpoint was made.
 
     Raises:
@@ -120,7 +100,7 @@ def restore(simulation: Simulation, statistics: Statistics, saved: Checkpoint) -
     facts, device = saved.facts, simulation.coordinator.model.trainable.device
     tensors = {name: tensor.to(device) for name, tensor in saved.tensors.items()}
     try:
-        statistics.restore(facts["statistics"])
+        tally.restore(facts["statistics"])
         best = _state(tensors, "best") if "best.trainable" in tensors else None
         simulation.evaluations.restore(facts["evaluations"], facts["rows"], best)
         versions = {name.split(".")[1] for name in tensors if name.startswith("start.")}

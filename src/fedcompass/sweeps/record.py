@@ -9,7 +9,8 @@ from fedcompass import __version__
 from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
 from fedcompass.finite_json import json_text
-from fedcompass.settings.metrics import score
+from fedcompass.runs.curve import Curve
+from fedcompass.settings.metrics import higher_is_better
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.vocabulary import ModelVersion, Seconds
 
@@ -171,7 +172,7 @@ def one_line(error: Exception) -> str:
 
 
 def compact_curve(
-    rows: Sequence[Mapping[str, Any]], metric: str, spaced: int = SPACED_POINTS
+    rows: Sequence[dict[str, Any]], metric: str, spaced: int = SPACED_POINTS
 ) -> list[CurvePoint]:
     """Enough of a curve to draw it, and to tell exactly when it first reached anything.
 
@@ -180,18 +181,10 @@ def compact_curve(
     """
     if not rows:
         return []
-    kept = {0, len(rows) - 1, *_new_bests(rows, metric), *_evenly(rows, spaced)}
+    curve = Curve(metric, rises=higher_is_better(metric))
+    bests = [number for number, row in enumerate(rows) if curve.add(row)]
+    kept = {0, len(rows) - 1, *bests, *_evenly(rows, spaced)}
     return [_point(rows[number], metric) for number in sorted(kept)]
-
-
-def _new_bests(rows: Sequence[Mapping[str, Any]], metric: str) -> list[int]:
-    bests, best = [], None
-    for number, row in enumerate(rows):
-        value = score(metric, row[metric])
-        if best is None or value > best:
-            best = value
-            bests.append(number)
-    return bests
 
 
 def _evenly(rows: Sequence[Mapping[str, Any]], spaced: int) -> list[int]:

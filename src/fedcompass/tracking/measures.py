@@ -8,7 +8,7 @@ steps             local steps of the updates accepted so far
 merge/updates     client updates in this merge
 staleness/mean    of the updates in this merge
 staleness/max     likewise
-idle_share        part of the clients' time spent waiting so far, as `journal.client_time` counts
+idle_share        part of the clients' time spent waiting so far, as `runs.tally` counts
 refused           updates refused so far
 summary/…         the numbers of the run's summary.json, at its end
 """
@@ -17,12 +17,11 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedcompass.journal.client_time import ClientTimes
-from fedcompass.vocabulary import Seconds, Steps
+from fedcompass.runs.curve import metrics_of
+from fedcompass.runs.tally import Tally
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["JournalMeasures", "Point", "evaluation_point", "summary_metrics"]
-
-_NOT_METRICS = ("time", "version", "clients")  # of an evaluation's row
 
 
 class Point(NamedTuple):
@@ -35,8 +34,8 @@ class Point(NamedTuple):
 
 def evaluation_point(row: Mapping[str, Any], target_metric: str) -> Point:
     """The metrics of one line of metrics.jsonl; what was not a finite number is left out."""
-    measured = {key: value for key, value in row.items() if key not in _NOT_METRICS}
-    values = {f"test/{key}": float(value) for key, value in measured.items() if value is not None}
+    measured = metrics_of(row).items()
+    values = {f"test/{key}": float(value) for key, value in measured if value is not None}
     per_client = [float(value) for value in row.get("clients", ()) if value is not None]
     if per_client:
         prefix = f"clients/{target_metric}"
@@ -61,35 +60,24 @@ class JournalMeasures:
     """Takes a journal's lines in order and gives metrics at every merge."""
 
     def __init__(self) -> None:
-        self._updates = self._refused = 0
-        self._steps: Steps = 0
-        self._times = ClientTimes()
+        self._tally = Tally()
 
     def take(self, record: Mapping[str, Any]) -> Point | None:
         """The metrics of a merge, None for any other line."""
-        self._times.take(record)
-        match record.get("event") or record.get("command"):
-            case "UpdateRefused":
-                self._refused += 1
-            case "Fold":
-                self._steps += record["steps"]
-            case "Commit":
-                return self._merge(record)
-            case _:
-                pass
-        return None
+        self._tally.take(record)
+        return self._merge(record) if record.get("command") == "Commit" else None
 
     def _merge(self, record: Mapping[str, Any]) -> Point:
+        clients = self._tally.clients.values()
         staleness = [entry[2] for entry in record["contributions"]]
-        self._updates += len(staleness)
         values = {
             "time": float(record["at"]),
-            "updates": float(self._updates),
-            "steps": float(self._steps),
+            "updates": float(self._tally.merged),
+            "steps": float(sum(client.steps for client in clients)),
             "merge/updates": float(len(staleness)),
-            "idle_share": self._times.idle_share(record["at"]),
-            "refused": float(self._refused),
+            "idle_share": self._tally.idle_share(record["at"]),
+            "refused": float(sum(client.refused for client in clients)),
         }
         if staleness:
             values |= {"staleness/mean": fmean(staleness), "staleness/max": float(max(staleness))}
-        return Point(float(record["at"]), int(record["version"]), values)
+        return Point(float(record["at"]), self._tally.version, values)

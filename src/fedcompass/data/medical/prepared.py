@@ -5,7 +5,6 @@ stopped goes on where it was, and a full disk is an error, not a crash. The fold
 hash of the source files' names, sizes and times; it may be deleted at any time.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from fedcompass.data.places import cache_folder
 from fedcompass.errors import DataError
+from fedcompass.runs.files import FolderLock, replacing
 
 __all__ = ["Preparation", "Progress", "RowKind", "cache_for", "prepare", "remembered"]
 
@@ -84,10 +84,8 @@ def remembered(folder: Path, key: str, find_out: Callable[[], int]) -> int:
     if note.is_file():
         return int(json.loads(note.read_text(encoding="utf-8")))
     value = find_out()
-    with _writable(folder):
-        beside = note.with_suffix(f".{os.getpid()}")
+    with _writable(folder), FolderLock(folder, wait=True), replacing(note) as beside:
         beside.write_text(json.dumps(value), encoding="utf-8")
-        beside.replace(note)
     return value
 
 
@@ -101,7 +99,7 @@ def prepare(
     """
     files = {key: folder / f"{preparation.name}-{key}.bin" for key in preparation.arrays}
     if _rows_there(files, preparation) < preparation.rows:
-        with _writable(folder), _locked(folder):
+        with _writable(folder), FolderLock(folder, wait=True):
             _append_missing(files, preparation, progress)
     return {
         key: _mapped(files[key], preparation.rows, kind) for key, kind in preparation.arrays.items()
@@ -155,14 +153,3 @@ def _writable(folder: Path) -> Iterator[None]:
             f"{folder} cannot be written to: {error.strerror}; free some space, or name another "
             "cache folder with $XDG_CACHE_HOME"
         ) from None
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait for another process that prepares the same samples."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -1,6 +1,5 @@
 // One run, built from its journal line by line: lanes of local rounds, merges, deadlines, sums.
-// The sums are those of fedcompass.simulation.statistics; how time is counted says
-// fedcompass.journal.client_time.
+// What is counted, and how, says fedcompass.runs.tally; a test compares every number.
 
 const FASTEST = 1e-9; // seconds per step, below which fedcompass.scheduling.pace believes no client
 const clientOrder = new Intl.Collator("en", { numeric: true });

@@ -52,7 +52,7 @@ interface Summary {
   time_to_target?: number | null;
 }
 
-// --- Lines of metrics.jsonl and journal.jsonl: fedcompass.journal.
+// --- Lines of metrics.jsonl and journal.jsonl: fedcompass.runs.journal.
 
 /** A metric that is not a number was not finite. */
 interface Evaluation {

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from fedcompass.errors import JournalError
-from fedcompass.journal.codec import command_to_json, event_from_json, event_to_json
+from fedcompass.runs.codec import command_to_json, event_from_json, event_to_json
 from fedcompass.scheduling.commands import (
     DIRECT,
     Command,

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fedcompass.checkpoint import load_checkpoint, save_checkpoint
-from fedcompass.journal import FileJournal, replay
+from fedcompass.runs.checkpoint import load_checkpoint, save_checkpoint
+from fedcompass.runs.journal import FileJournal
+from fedcompass.runs.replay import replay
 from fedcompass.strategies import Strategy
 
 if TYPE_CHECKING:
-    from tests.journal.conftest import RandomRun
+    from tests.runs.conftest import RandomRun
 
 EVENTS = 160
 

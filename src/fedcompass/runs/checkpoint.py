@@ -4,11 +4,9 @@ A checksum of both ends the facts, so that a file that was damaged later is refu
 """
 
 import json
-import os
 import re
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedcompass.errors import CheckpointError, RunFolderError
-from fedcompass.journal import holds_events
+from fedcompass.runs.files import replacing
+from fedcompass.runs.journal import holds_events
 
-__all__ = ["Checkpoint", "check_nothing_lost", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "check_nothing_lost", "load_checkpoint", "save_checkpoint", "save_model"]
 
 FORMAT = 1
 """Rises when the meaning of a checkpoint changes."""
@@ -44,32 +43,37 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[st
     Raises:
         CheckpointError: it cannot be written (a full disk, no permission); the old file stays.
     """
-    beside = path.with_name(f".{path.name}.partial")  # one name, so that crashes leave one at most
+    text = json.dumps({**facts, "format": FORMAT})
+    saved = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
+    text = f'{text[:-1]}, "crc": {_checksum(text, saved)}}}'
+    _save(path, saved, {_KEY: text})
+
+
+def save_model(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a model atomically, as tensors by name for `load_state_dict`; anybody may read it.
+
+    Raises:
+        CheckpointError: it cannot be written; the old file stays.
+    """
+    _save(path, {name: t.detach().cpu().clone() for name, t in tensors.items()}, mode=0o644)
+
+
+def _save(
+    path: Path,
+    tensors: dict[str, Tensor],
+    metadata: dict[str, str] | None = None,
+    mode: int | None = None,
+) -> None:
     try:
-        text = json.dumps({**facts, "format": FORMAT})
-        saved = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
-        text = f'{text[:-1]}, "crc": {_checksum(text, saved)}}}'
-        save_file(saved, beside, {_KEY: text})
-        _sync(beside)
-        beside.replace(path)
+        with replacing(path) as beside:
+            save_file(tensors, beside, metadata)
+            if mode is not None:
+                beside.chmod(mode)  # safetensors makes it private
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"{path} could not be written: {error}. The checkpoint before it is untouched; "
             "free some space or choose another folder, then resume."
         ) from None
-    finally:
-        with suppress(OSError):  # where there is no such folder there is nothing to remove
-            beside.unlink(missing_ok=True)
-    with suppress(OSError):  # some file systems cannot sync a folder; the file is in place
-        _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -1,6 +1,5 @@
 """Events and commands as JSON values, and events back."""
 
-from dataclasses import fields
 from typing import Any
 
 from fedcompass.errors import JournalError
@@ -61,4 +60,4 @@ def event_from_json(record: dict[str, Any]) -> Event:
 
 
 def _values(fact: Any) -> dict[str, Any]:
-    return {field.name: getattr(fact, field.name) for field in fields(fact)}
+    return {name: getattr(fact, name) for name in type(fact).__slots__}

@@ -5,11 +5,11 @@ import json
 import pytest
 from tests.simulation.tiny_runs import experiment, problem
 
+from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import Command, Fold, Quarantine, StartTraining
 from fedcompass.scheduling.events import ClientLost, Event, UpdateArrived, UpdateRefused
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import simulate
-from fedcompass.simulation.statistics import Statistics
 
 
 def two_clients(name: str, paces: list[float], horizon: float, steps: int = 10) -> Result:
@@ -30,14 +30,14 @@ def start(task: int, at: float, client: str = "0") -> StartTraining:
     return StartTraining(at=at, client=client, task=task, steps=10, version=0, group=None)
 
 
-def told(*records: Event | Command) -> Statistics:
-    statistics = Statistics()
+def told(*records: Event | Command) -> Tally:
+    tally = Tally()
     for record in records:
         if isinstance(record, StartTraining | Fold | Quarantine):
-            statistics.command(record)
+            tally.command(record)
         else:
-            statistics.event(record)  # type: ignore[arg-type]
-    return statistics
+            tally.event(record)  # type: ignore[arg-type]
+    return tally
 
 
 def test_in_rounds_the_fast_wait_for_the_slow() -> None:
@@ -87,29 +87,29 @@ def test_weights_add_up_per_client() -> None:
 
 
 def test_a_refused_answer_ends_its_task() -> None:
-    statistics = told(
+    tally = told(
         start(1, at=0.0),
         UpdateRefused(at=2.0, client="0", task=1, reason="not-finite"),
         start(2, at=3.0),
         UpdateArrived(at=4.0, client="0", task=2, steps_done=10),
     )
-    tally, time = statistics.clients["0"], statistics.time_of("0", 6.0)
-    assert (tally.tasks, tally.refused, tally.not_finite) == (2, 1, 1)
+    client, time = tally.clients["0"], tally.clients["0"].until(6.0)
+    assert (client.tasks, client.refused, client.not_finite) == (2, 1, 1)
     assert (time.busy, time.waiting) == (3.0, 3.0)
 
 
 def test_a_forged_answer_does_not_end_a_live_task() -> None:
-    statistics = told(
+    tally = told(
         start(1, at=0.0), UpdateRefused(at=2.0, client="0", task=7, reason="unexpected-task")
     )
-    time = statistics.time_of("0", 5.0)
+    time = tally.clients["0"].until(5.0)
     assert (time.busy, time.waiting) == (5.0, 0.0)
-    assert (statistics.clients["0"].refused, statistics.clients["0"].not_finite) == (1, 0)
+    assert (tally.clients["0"].refused, tally.clients["0"].not_finite) == (1, 0)
 
 
 def test_who_is_gone_or_in_quarantine_neither_works_nor_waits() -> None:
     gone = ClientLost(at=3.0, client="0")
-    statistics = told(
+    tally = told(
         start(1, at=0.0),
         UpdateArrived(at=2.0, client="0", task=1, steps_done=10),
         start(2, at=2.0),
@@ -118,19 +118,19 @@ def test_who_is_gone_or_in_quarantine_neither_works_nor_waits() -> None:
         UpdateRefused(at=2.0, client="1", task=3, reason="not-finite"),
         Quarantine(at=2.0, client="1"),
     )
-    left, excluded = (statistics.time_of(client, 99.0) for client in "01")
+    left, excluded = (tally.clients[client].until(99.0) for client in "01")
     assert (left.busy, left.waiting) == (3.0, 0.0)  # the task it left in counts until then
     assert (excluded.busy, excluded.waiting, excluded.quarantined) == (1.0, 0.0, 97.0)
-    assert statistics.quarantined() == ["1"]
+    assert tally.quarantined() == ["1"]
 
 
 def test_nothing_has_happened_yet() -> None:
-    assert Statistics().idle_share(0.0) == 0
-    assert Statistics().mean_staleness() == 0
+    assert Tally().idle_share(0.0) == 0
+    assert Tally().mean_staleness() == 0
 
 
-def test_statistics_kept_as_json_go_on_as_if_never_stopped() -> None:
-    statistics = told(
+def test_a_tally_kept_as_json_go_on_as_if_never_stopped() -> None:
+    tally = told(
         start(1, at=0.0),
         Fold(
             at=1.0,
@@ -143,6 +143,6 @@ def test_statistics_kept_as_json_go_on_as_if_never_stopped() -> None:
         ),
         start(2, at=1.5),
     )
-    restored = Statistics()
-    restored.restore(json.loads(json.dumps(statistics.to_json())))
-    assert restored == statistics
+    restored = Tally()
+    restored.restore(json.loads(json.dumps(tally.to_json())))
+    assert restored == tally

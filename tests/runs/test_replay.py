@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fedcompass.errors import JournalError, ReplayMismatch
-from fedcompass.journal import FileJournal, MemoryJournal, replay
-from fedcompass.journal.codec import command_to_json, event_from_json
-from fedcompass.journal.journal import read_journal
+from fedcompass.runs.codec import command_to_json, event_from_json
+from fedcompass.runs.journal import FileJournal, MemoryJournal, read_journal
+from fedcompass.runs.replay import replay
 from fedcompass.scheduling.commands import GENERAL
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.strategies import Strategy, strategy
 
 if TYPE_CHECKING:
-    from tests.journal.conftest import RandomRun
+    from tests.runs.conftest import RandomRun
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 EARLIER = GOLDEN / "earlier-journal.jsonl"  # written by an earlier version; not to be updated

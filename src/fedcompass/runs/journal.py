@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from fedcompass.errors import JournalError
-from fedcompass.journal.codec import command_to_json, event_to_json
+from fedcompass.runs.codec import command_to_json, event_to_json
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event
 
@@ -25,6 +25,7 @@ __all__ = [
     "Line",
     "MemoryJournal",
     "NoJournal",
+    "Tee",
     "holds_events",
     "lines_after",
     "read_journal",
@@ -58,6 +59,23 @@ class NoJournal:
 
     def command(self, command: Command, **notes: Any) -> None:
         """Forget a command."""
+
+
+class Tee:
+    """Hands everything on to several journals."""
+
+    def __init__(self, *journals: Journal) -> None:
+        self._journals = journals
+
+    def event(self, event: Event) -> None:
+        """Hand an event on."""
+        for journal in self._journals:
+            journal.event(event)
+
+    def command(self, command: Command, **notes: Any) -> None:
+        """Hand a command on."""
+        for journal in self._journals:
+            journal.command(command, **notes)
 
 
 class MemoryJournal:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fedcompass.checkpoint import FORMAT, load_checkpoint, save_checkpoint
 from fedcompass.errors import CheckpointError
+from fedcompass.runs.checkpoint import FORMAT, load_checkpoint, save_checkpoint
 
 TENSORS = {
     "model.trainable": torch.tensor([1.0, -0.0, 1e-40, 3.4e38]),
@@ -83,7 +83,7 @@ def test_a_failure_halfway_through_the_bytes_leaves_nothing_behind(
         target.write_bytes(b"half of it")
         full()
 
-    monkeypatch.setattr("fedcompass.checkpoint.save_file", half)
+    monkeypatch.setattr("fedcompass.runs.checkpoint.save_file", half)
     with pytest.raises(CheckpointError, match="No space left"):
         save_checkpoint(path, {}, {})
     assert path.read_bytes() == before

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import EventRefused, JournalError, ReplayMismatch, SettingsError
-from fedcompass.journal.codec import command_to_json, event_from_json
-from fedcompass.journal.journal import read_journal
+from fedcompass.runs.codec import command_to_json, event_from_json
+from fedcompass.runs.journal import read_journal
 from fedcompass.scheduling.registry import new_scheduler, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
 

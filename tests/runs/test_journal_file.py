@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from fedcompass.errors import JournalError
-from fedcompass.journal import FileJournal, MemoryJournal, NoJournal, lines_after, read_journal
-from fedcompass.journal.journal import SCHEMA
+from fedcompass.runs.journal import (
+    SCHEMA,
+    FileJournal,
+    MemoryJournal,
+    NoJournal,
+    lines_after,
+    read_journal,
+)
 from fedcompass.scheduling.commands import Quarantine
 from fedcompass.scheduling.events import ClientJoined, ClientLost
 

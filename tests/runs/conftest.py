@@ -13,7 +13,7 @@ import torch
 from fedcompass.aggregation import FlatState, Layout, TensorSpec
 from fedcompass.coordinator import Coordinator, Order, Update
 from fedcompass.errors import EventRefused
-from fedcompass.journal import Journal
+from fedcompass.runs.journal import Journal
 from fedcompass.scheduling.commands import SetDeadline, StartTraining
 from fedcompass.strategies import Strategy, names, strategy
 

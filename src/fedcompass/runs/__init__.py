@@ -1,0 +1,1 @@
+"""What is left of a run: its files, and what they say."""

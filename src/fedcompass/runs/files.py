@@ -1,0 +1,147 @@
+"""Files that a crash leaves whole: written beside and renamed, or appended by lines; a lock."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fedcompass.errors import RunFolderError
+from fedcompass.finite_json import json_text
+
+__all__ = ["FolderLock", "LineFile", "replacing", "write_whole"]
+
+
+class FolderLock:
+    """Keeps other processes out of a folder until `release`; a process that dies lets go.
+
+    Args:
+        folder: which is there.
+        wait: for another process that has it.
+
+    Raises:
+        BlockingIOError: another process has it.
+        OSError: it is not there, or is another user's.
+    """
+
+    def __init__(self, folder: Path, *, wait: bool = False) -> None:
+        self._handle: int | None = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write a file that is, after a crash, absent, the old one or the whole new one.
+
+    It is in place when the block ends; where that raises, the old file stays.
+    """
+    beside = path.with_name(f".{path.name}.partial")  # one name, so that crashes leave one at most
+    try:
+        yield beside
+        _sync(beside)
+        beside.replace(path)
+    finally:
+        with suppress(OSError):  # where there is no such folder there is nothing to remove
+            beside.unlink(missing_ok=True)
+    with suppress(OSError):  # some file systems cannot sync a folder; the file is in place
+        _sync(path.parent)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a text file by `replacing`.
+
+    Raises:
+        RunFolderError: it cannot be written; an old one is still there.
+    """
+    try:
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _failure(path, error) from None
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class LineFile:
+    """A file of JSON lines that grows; a last line that a crash cut off is removed when opened.
+
+    Args:
+        path: the file, made when it is not there.
+        durable: wait for the disk after every `append`.
+    """
+
+    def __init__(self, path: Path, *, durable: bool = False) -> None:
+        self._path, self._durable = path, durable
+        try:
+            path.touch()
+            whole = path.read_bytes()
+            if not whole.endswith(b"\n"):
+                os.truncate(path, whole.rfind(b"\n") + 1)
+        except OSError as error:
+            raise _failure(path, error) from None
+
+    def records(self) -> list[dict[str, Any]]:
+        """All lines; one that is damaged is left out."""
+        found = []
+        for line in self._path.read_bytes().splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                found.append(record)
+        return found
+
+    def append(self, records: list[dict[str, Any]]) -> None:
+        """Add lines.
+
+        Raises:
+            RunFolderError: they cannot be written (a full disk, no permission).
+        """
+        if not records:
+            return
+        lines = "".join(json_text(record) + "\n" for record in records).encode()
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                file.write(lines)
+                if self._durable:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise _failure(self._path, error) from None
+
+
+def _failure(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"{path} cannot be written: {error.strerror}; free some space or mend its permissions, "
+        "then resume"
+    )
