@@ -14,7 +14,7 @@ MODULES = [
     "fedcompass.strategies",
     "fedcompass.sweeps",
     "fedcompass.sweeps.store",
-    "fedcompass.sweeps.tables",
+    "fedcompass.sweeps.comparison",
     "fedcompass.paper.report",
     "fedcompass.deployment.server_settings",
     "fedcompass.cli",

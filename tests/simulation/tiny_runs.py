@@ -67,7 +67,7 @@ def problem(clients: int = CLIENTS, *, broken: int | None = None, **options: Any
 
 def steps_of(name: str, steps: int = 4) -> dict[str, Any]:
     """A strategy with few steps."""
-    if name.startswith("fedcompass"):
+    if name.startswith("fedcompass") or name == "metronome":
         return {"name": name, "min_steps": 2, "max_steps": 2 * steps}
     return {"name": name, "steps": steps, **({"buffer_size": 2} if name == "fedbuff" else {})}
 
