@@ -1,19 +1,20 @@
 """A run that can be put away between two events and taken up again by the next sweep."""
 
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import CheckpointError, FedcompassError, JournalError, TaskFailed
 from fedcompass.experiment import Experiment
+from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal
 from fedcompass.runs.tally import Tally
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.executors import Executor, Job
+from fedcompass.simulation.experiment_folder import create_run, experiment_of, resume_run
 from fedcompass.simulation.run import CHECKPOINT_EVERY, Run
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.simulation.saving import Saver
 from fedcompass.sweeps.record import one_line
 from fedcompass.training.problem import Problem
@@ -37,7 +38,7 @@ class PausableRun(Run):
             self._folder,
             self._journal,
             self._tally,
-            fingerprint=self._fingerprint,
+            identity=self._identity,
             every=checkpoint_every,
             stops=stops,
         )
@@ -58,11 +59,11 @@ class _PausingSaver(Saver):
         journal: FileJournal | None,
         tally: Tally,
         *,
-        fingerprint: str | None,
+        identity: Mapping[str, Any],
         every: Seconds,
         stops: Callable[[], bool],
     ) -> None:
-        super().__init__(folder, journal, tally, fingerprint=fingerprint, every=every)
+        super().__init__(folder, journal, tally, identity=identity, every=every)
         self._stops = stops
         self._keeps = folder is not None
 
@@ -100,7 +101,7 @@ def opened(
     def new_run() -> PausableRun:
         folder = None if path is None else _folder(path, experiment)
         if folder is not None:
-            stack.enter_context(folder.locked())
+            stack.enter_context(folder.lock())
         return PausableRun(experiment, problem, executor, folder=folder, device=device, keys=keys)
 
     with executor, ExitStack() as stack:
@@ -116,14 +117,14 @@ def opened(
 
 def _folder(path: Path, experiment: Experiment) -> RunFolder:
     try:
-        folder = RunFolder.resume(path)
-        kept = folder.has_checkpoint and folder.experiment.key() == experiment.key()
+        folder = resume_run(path)
+        kept = folder.begun and experiment_of(folder).key() == experiment.key()
     except FedcompassError:  # nothing there, or nothing that can be taken up
         kept = False
     if kept:
-        return RunFolder(path, experiment)
+        return RunFolder(path)
     discard_folder(path)
-    return RunFolder.create(path, experiment)
+    return create_run(path, experiment)
 
 
 def discard_folder(path: Path | None) -> None:
