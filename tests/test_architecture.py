@@ -44,7 +44,7 @@ ONLY = {
     "scheduling": {"vocabulary", "errors", "settings"},
     "aggregation": {"vocabulary", "errors", "settings"},
     "theory": {"vocabulary", "errors", "settings"},
-    "runs": {"vocabulary", "errors", "finite_json", "settings", "scheduling", "aggregation"},
+    "runs": {"vocabulary", "errors", "finite_json", "scheduling"},
 }
 
 IMPURE = {"torch", "numpy", "time", "random", "threading", "datetime", "asyncio", "os", "socket"}

@@ -19,9 +19,9 @@ from fedcompass.cli.sweep_progress import SweepProgress
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.runs.replay import replay
+from fedcompass.simulation.experiment_folder import create_run
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import simulate
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.sweeps.record import Record
 from fedcompass.training.problem import Problem
 
@@ -264,8 +264,8 @@ def test_overwriting_removes_nothing_that_no_run_wrote() -> None:
 
 
 def test_a_run_in_progress_is_not_overwritten() -> None:
-    folder = RunFolder.create(Path("runs/live"), Experiment())
-    with folder.locked(), pytest.raises(RunFolderError, match="another process is running"):
+    folder = create_run(Path("runs/live"), Experiment())
+    with folder.lock(), pytest.raises(RunFolderError, match="another process is running"):
         fedcompass("run", "--no-train", "--name", "live", "--overwrite")
 
 

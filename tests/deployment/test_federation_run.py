@@ -330,7 +330,7 @@ def test_an_evaluation_that_fails_is_told_and_stops_nothing(tmp_path: Path) -> N
 def test_a_second_server_on_the_same_folder_is_refused_at_once(tmp_path: Path) -> None:
     first = federation(tmp_path, network_of(0.1, 0.2))
     for resume in (False, True):
-        with pytest.raises(RunFolderError, match="another server is running"):
+        with pytest.raises(RunFolderError, match="another process is running"):
             federation(tmp_path, network_of(0.1, 0.2), resume=resume)
     assert first.run().global_updates == 6
 

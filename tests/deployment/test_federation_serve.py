@@ -87,7 +87,11 @@ def test_an_app_with_a_test_set_is_measured_on_it(tmp_path: Path) -> None:
 
 def test_an_app_may_measure_by_itself_or_not_at_all(tmp_path: Path) -> None:
     settings = FederationSettings(
-        max_updates=2, poll_interval=0.005, watch_interval=0.01, target_metric="balance"
+        max_updates=2,
+        poll_interval=0.005,
+        watch_interval=0.01,
+        target_metric="balance",
+        higher_is_better=True,
     )
     summary = serve(settings, load_app(app_of(tmp_path, APP, OWN)), AtOnce(), tmp_path / "own")
     assert summary.final is not None

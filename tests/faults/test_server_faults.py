@@ -45,7 +45,7 @@ def test_a_second_server_on_one_run_folder_refuses(row: Row) -> None:
         row.injected = 1
         assert outcome is not None
         assert outcome.error is not None
-        assert outcome.error.startswith(f"another server is running {federation.run}")
+        assert outcome.error.startswith(f"another process is running {federation.run}")
         federation.finish(row)
 
 

@@ -22,9 +22,9 @@ from fedcompass.aggregation.layout import Layout
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.engine import Simulation
+from fedcompass.simulation.experiment_folder import experiment_of, resume_run
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import simulate
-from fedcompass.simulation.run_folder import RunFolder
 
 Records = list[dict[str, Any]]
 
@@ -220,7 +220,10 @@ def test_a_model_that_raises_is_one_error_that_names_the_client(
     tiny.clients[3].targets[-1] = 9
     with pytest.raises(TaskFailed, match=r"client 3 failed in local round \d.*ValueError: label 9"):
         simulate(experiment(), problem=tiny, executor=executor, workers=2, folder=tmp_path / "run")
-    assert RunFolder.resume(tmp_path / "run").experiment == experiment()
+    kept = experiment_of(resume_run(tmp_path / "run"))
+    assert kept.problem is not None
+    assert kept.fingerprint is not None
+    assert kept == experiment().on_problem(kept.problem, kept.fingerprint)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

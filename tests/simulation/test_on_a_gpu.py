@@ -9,9 +9,9 @@ from torch import nn
 
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors.stacked import StackedExecutor
+from fedcompass.simulation.experiment_folder import create_run, resume_run
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import Run, simulate
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer
 from fedcompass.training.stacked.choice import stacked_trainer
@@ -41,7 +41,7 @@ def test_stacked_and_serial_runs_keep_the_same_journal(name: str, tmp_path: Path
 
 def test_a_stopped_run_goes_on_as_if_it_never_stopped(tmp_path: Path) -> None:
     simulate(experiment(), executor="stacked", device="cuda", folder=tmp_path / "whole")
-    chosen, folder = experiment(), RunFolder.create(tmp_path / "stopped", experiment())
+    chosen, folder = experiment(), create_run(tmp_path / "stopped", experiment())
     problem = build_problem(chosen)
     executor = StackedExecutor(problem, chosen.local, chosen.seed, "cuda")
     run = Run(chosen, problem, executor, folder=folder, device="cuda")
@@ -51,7 +51,7 @@ def test_a_stopped_run_goes_on_as_if_it_never_stopped(tmp_path: Path) -> None:
         job = steps.send(executor.result(job))
     steps.close()
     run.close()
-    resumed = RunFolder.resume(tmp_path / "stopped")
+    resumed = resume_run(tmp_path / "stopped")
     simulate(folder=resumed, executor="stacked", device="cuda")
     assert journal(tmp_path / "stopped") == journal(tmp_path / "whole")
 

@@ -23,9 +23,10 @@ from torch.nn import functional
 import fedcompass
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.runs.folder import RunFolder
+from fedcompass.simulation.experiment_folder import experiment_of
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import simulate
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.training.problem import Problem, Samples
 
 with warnings.catch_warnings():
@@ -150,7 +151,7 @@ def test_a_folder_made_before_the_problem_was_known_is_marked_when_it_begins(
     tmp_path: Path,
 ) -> None:
     stopped_run(experiment(), tmp_path / "run", saved=3, stopped=5)
-    assert RunFolder.resume(tmp_path / "run").experiment.problem == WORDS
+    assert experiment_of(RunFolder(tmp_path / "run")).problem == WORDS
 
 
 def test_resuming_needs_a_folder() -> None:

@@ -28,8 +28,8 @@ from torch import nn
 
 from fedcompass.errors import CheckpointError, FedcompassError, JournalError, RunFolderError
 from fedcompass.simulation.executors import SerialExecutor
+from fedcompass.simulation.experiment_folder import create_run, resume_run
 from fedcompass.simulation.run import Run, simulate
-from fedcompass.simulation.run_folder import RunFolder
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -49,7 +49,7 @@ def test_a_run_resumed_from_a_checkpoint_ends_as_if_never_stopped(
 @pytest.mark.parametrize("name", ["fedasync", "fedcompass"])
 def test_a_run_stopped_again_and_again_ends_as_if_never_stopped(name: str, tmp_path: Path) -> None:
     simulate(eventful(name), problem=problem(), folder=tmp_path / "whole")
-    folder = RunFolder.create(tmp_path / "pieces", eventful(name))
+    folder = create_run(tmp_path / "pieces", eventful(name))
     stops = 0
     while True:
         try:
@@ -59,7 +59,7 @@ def test_a_run_stopped_again_and_again_ends_as_if_never_stopped(name: str, tmp_p
             break
         except Stopped:
             stops += 1
-            folder = RunFolder.resume(folder.path)
+            folder = resume_run(folder.path)
     assert stops > 4
     assert_same_run(tmp_path / "whole", folder.path)
 
@@ -69,13 +69,13 @@ def test_a_generator_dropped_before_the_second_checkpoint_goes_on_from_its_start
 ) -> None:
     tiny = problem()
     whole = simulate(experiment(), problem=tiny, folder=tmp_path / "whole")
-    folder = RunFolder.create(tmp_path / "dropped", whole.experiment)
-    with SerialExecutor(tiny, folder.experiment.local, folder.experiment.seed) as executor:
-        run = Run(folder.experiment, tiny, executor, folder=folder)
+    folder = create_run(tmp_path / "dropped", whole.experiment)
+    chosen = whole.experiment
+    with SerialExecutor(tiny, chosen.local, chosen.seed) as executor:
+        run = Run(chosen, tiny, executor, folder=folder)
         drive(run.steps(), executor, jobs=9)
         run.close()
     saved = folder.checkpoint()
-    assert saved is not None
     assert saved.facts["simulation"]["now"] == 0.0
     resumed(folder.path)
     assert_same_run(tmp_path / "whole", folder.path)
@@ -121,7 +121,7 @@ def test_a_run_that_goes_on_past_its_target_can_be_resumed(target: float, tmp_pa
         local={"learning_rate": 0.03},
     )
     simulate(chosen, problem=problem(), folder=tmp_path / "whole")
-    folder = RunFolder.create(tmp_path / "pieces", chosen)
+    folder = create_run(tmp_path / "pieces", chosen)
     while True:
         try:
             simulate(
@@ -129,13 +129,13 @@ def test_a_run_that_goes_on_past_its_target_can_be_resumed(target: float, tmp_pa
             )
             break
         except Stopped:
-            folder = RunFolder.resume(folder.path)
+            folder = resume_run(folder.path)
     assert_same_run(tmp_path / "whole", folder.path)
 
 
 def test_a_run_of_processes_can_be_resumed_serially(tmp_path: Path) -> None:
     simulate(eventful("fedbuff"), problem=problem(), folder=tmp_path / "whole")
-    folder = RunFolder.create(tmp_path / "stopped", eventful("fedbuff"))
+    folder = create_run(tmp_path / "stopped", eventful("fedbuff"))
     with pytest.raises(Stopped):
         simulate(
             problem=problem(),
@@ -227,18 +227,16 @@ def test_a_damaged_checkpoint_is_one_clear_line(stopped: Path) -> None:
 def test_a_checkpoint_without_one_of_its_facts_is_one_clear_line(
     stopped: Path, missing: str
 ) -> None:
-    folder = RunFolder.resume(stopped)
+    folder = resume_run(stopped)
     saved = folder.checkpoint()
-    assert saved is not None
     del saved.facts[missing]
     folder.save_checkpoint(saved.tensors, saved.facts)
     assert "checkpoint" in refusal_to_resume(stopped, CheckpointError)
 
 
 def test_a_checkpoint_without_a_start_model_is_one_clear_line(stopped: Path) -> None:
-    folder = RunFolder.resume(stopped)
+    folder = resume_run(stopped)
     saved = folder.checkpoint()
-    assert saved is not None
     kept = {name: t for name, t in saved.tensors.items() if not name.startswith("start.")}
     assert kept != saved.tensors
     folder.save_checkpoint(kept, saved.facts)
@@ -253,9 +251,9 @@ def test_a_journal_shorter_than_its_checkpoint_is_one_clear_line(stopped: Path) 
 def test_a_run_is_not_resumed_with_another_model(stopped: Path) -> None:
     other = replace(problem(), model=partial(nn.Linear, 6, 2))
     with pytest.raises(RunFolderError, match=r"another problem \(a model of 57 .* of 14 param"):
-        simulate(problem=other, folder=RunFolder.resume(stopped))
+        simulate(problem=other, folder=resume_run(stopped))
 
 
 def test_a_folder_is_not_continued_with_another_experiment(stopped: Path) -> None:
     with pytest.raises(RunFolderError, match="belongs to another experiment"):
-        simulate(experiment(seed=5), problem=problem(), folder=RunFolder.resume(stopped))
+        simulate(experiment(seed=5), problem=problem(), folder=resume_run(stopped))

@@ -22,8 +22,8 @@ from torch.nn import functional
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.runs.replay import replay
+from fedcompass.simulation.experiment_folder import create_run, resume_run
 from fedcompass.simulation.run import simulate
-from fedcompass.simulation.run_folder import RunFolder
 
 
 def strict_json(text: str) -> Any:
@@ -104,7 +104,7 @@ def test_a_folder_is_never_overwritten_unasked(tmp_path: Path) -> None:
 
 def test_a_folder_is_replaced_when_asked(tmp_path: Path) -> None:
     simulate(experiment(), problem=problem(), folder=tmp_path / "run")
-    folder = RunFolder.create(tmp_path / "run", experiment(seed=1), overwrite=True)
+    folder = create_run(tmp_path / "run", experiment(seed=1), overwrite=True)
     assert [path.name for path in folder.path.iterdir()] == ["experiment.toml"]
     assert simulate(problem=problem(), folder=folder).summary["seed"] == 1
 
@@ -112,18 +112,18 @@ def test_a_folder_is_replaced_when_asked(tmp_path: Path) -> None:
 def test_only_a_runs_folder_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RunFolderError, match=r"it has no experiment\.toml"):
-        RunFolder.create(tmp_path, experiment(), overwrite=True)
+        create_run(tmp_path, experiment(), overwrite=True)
     assert (tmp_path / "thesis.tex").exists()
 
 
 def test_a_finished_run_is_not_resumed(tmp_path: Path) -> None:
     simulate(experiment(), problem=problem(), folder=tmp_path / "run")
     with pytest.raises(RunFolderError, match=r"is finished; see its summary\.json"):
-        RunFolder.resume(tmp_path / "run")
+        resume_run(tmp_path / "run")
 
 
 def test_a_folder_is_not_used_for_a_second_run(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", experiment())
+    folder = create_run(tmp_path / "run", experiment())
     simulate(problem=problem(), folder=folder)
     with pytest.raises(RunFolderError, match="is finished"):
         simulate(problem=problem(), folder=folder)
@@ -132,22 +132,22 @@ def test_a_folder_is_not_used_for_a_second_run(tmp_path: Path) -> None:
 
 def test_something_else_than_a_run_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="is not a run's folder"):
-        RunFolder.resume(tmp_path)
+        resume_run(tmp_path)
     with pytest.raises(RunFolderError, match="is not a run's folder"):
-        RunFolder.resume(tmp_path / "nowhere")
+        resume_run(tmp_path / "nowhere")
 
 
 def test_damaged_settings_are_one_clear_line(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "run", experiment())
+    create_run(tmp_path / "run", experiment())
     (tmp_path / "run" / "experiment.toml").write_text("seed = = 1")
     with pytest.raises(SettingsError, match="is not valid TOML"):
-        RunFolder.resume(tmp_path / "run")
+        resume_run(tmp_path / "run")
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match=r"cannot be made: Not a directory; choose another"):
-        RunFolder.create(tmp_path / "file" / "run", experiment())
+        create_run(tmp_path / "file" / "run", experiment())
 
 
 def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
@@ -162,13 +162,13 @@ def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_another_process_is_running_is_left_alone(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", Experiment())
+    folder = create_run(tmp_path / "run", Experiment())
     folder.journal.touch()
     with (
-        folder.locked(),
+        folder.lock(),
         pytest.raises(RunFolderError, match="another process is running"),
-        RunFolder.resume(tmp_path / "run").locked(),
+        resume_run(tmp_path / "run").lock(),
     ):
         pass
-    with folder.locked():
+    with folder.lock():
         pass  # free again

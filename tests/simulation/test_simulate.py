@@ -20,10 +20,10 @@ import fedcompass
 from fedcompass.errors import DataError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import ProcessesExecutor
+from fedcompass.simulation.experiment_folder import create_run
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import Run, simulate
-from fedcompass.simulation.run_folder import RunFolder
 
 KEYS = count()
 
@@ -41,7 +41,7 @@ def test_a_seed_gives_the_same_bytes_whoever_trains_and_another_seed_does_not(
     name: str, two_workers: ProcessesExecutor, tmp_path: Path
 ) -> None:
     chosen = simulate(eventful(name), problem=problem(), folder=tmp_path / "serial").experiment
-    folder = RunFolder.create(tmp_path / "processes", chosen)
+    folder = create_run(tmp_path / "processes", chosen)
     run = Run(chosen, problem(), two_workers, folder=folder, keys=KEYS)
     drive(run.steps(), two_workers)
     run.result()

@@ -15,9 +15,9 @@ from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import EvalJob, SerialExecutor, TrainJob
 from fedcompass.simulation.executors import workshop as workshop_module
 from fedcompass.simulation.executors.stacked import StackedExecutor, Workshop, drive_stacked
+from fedcompass.simulation.experiment_folder import create_run
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import Run, simulate
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.training import LocalSettings, Problem
 
 torch.set_num_threads(1)
@@ -95,7 +95,7 @@ def test_runs_driven_together_have_the_serial_schedule_and_model(tmp_path: Path)
     runs = []
     for strategy in STRATEGIES:
         experiment = experiment_of(strategy)
-        folder = RunFolder.create(tmp_path / f"{strategy}-stacked", experiment)
+        folder = create_run(tmp_path / f"{strategy}-stacked", experiment)
         executor = StackedExecutor(problem, experiment.local, experiment.seed, workshop=workshop)
         assert executor.how == "stacked"
         runs.append(Run(experiment, problem, executor, folder=folder))

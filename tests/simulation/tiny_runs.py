@@ -13,9 +13,9 @@ from fedcompass.experiment import Experiment
 from fedcompass.settings import merged
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.executors import Executor, Job
+from fedcompass.simulation.experiment_folder import create_run, resume_run
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import simulate
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.training.problem import Problem
 
 torch.set_num_threads(1)
@@ -159,7 +159,7 @@ def stop_after(events: int) -> Callable[[Simulation], None]:
 def stopped_run(chosen: Experiment, path: Path, *, saved: int, stopped: int) -> None:
     """A run that made its last checkpoint after `saved` events and stopped after `stopped`."""
     tiny = problem()
-    folder = RunFolder.create(path, chosen)
+    folder = create_run(path, chosen)
     for events in (saved, stopped):
         checkpoint = path / "checkpoint.safetensors"
         kept = checkpoint.read_bytes() if checkpoint.exists() else None
@@ -179,4 +179,4 @@ def stopped_run(chosen: Experiment, path: Path, *, saved: int, stopped: int) -> 
 
 def resumed(path: Path, **options: Any) -> Result:
     """A stopped run, carried to its end."""
-    return simulate(problem=problem(), folder=RunFolder.resume(path), **options)
+    return simulate(problem=problem(), folder=resume_run(path), **options)

@@ -181,7 +181,7 @@ def _carry_out(
 ) -> None:
     """Run what the store lacks; each run keeps its folder, and is logged when it is done."""
     from fedcompass.runs.files import write_whole
-    from fedcompass.simulation.result import make_folder
+    from fedcompass.runs.folder import RunFolder
     from fedcompass.sweeps.running import run_all
     from fedcompass.tracking import track as hand_over
 
@@ -192,7 +192,7 @@ def _carry_out(
             experiments, store, workers=workers, device=device, folder=root, keep_as=_folder_name
         )  # says what is missing before a folder is made
         if not root.exists():
-            make_folder(root)
+            RunFolder(root).make()
             write_whole(root / SWEEP_FILE, sweep.to_toml())
         with closing(records):
             for record in records:

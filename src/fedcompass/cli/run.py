@@ -17,6 +17,7 @@ from fedcompass.errors import FedcompassError, RunFolderError
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
+    from fedcompass.runs.folder import RunFolder
     from fedcompass.simulation.engine import Simulation
     from fedcompass.simulation.result import Result
     from fedcompass.tracking import OpenTracker
@@ -49,23 +50,24 @@ def run(
     """
     options = given(context)
     from fedcompass.simulation.ending import broke_off
+    from fedcompass.simulation.experiment_folder import create_run, experiment_of, resume_run
     from fedcompass.simulation.problems import build_problem
-    from fedcompass.simulation.run_folder import RunFolder
 
     openers = track.tracker_openers(tensorboard, mlflow)
     if resume is not None:
         if file is not None or assignments or options:
             raise RunFolderError("--resume goes on with a run as it is; leave the settings out")
-        folder = RunFolder.resume(resume)
+        folder = resume_run(resume)
+        experiment = experiment_of(folder)
     else:
         experiment = experiment_from(file, assignments, options)
         path = opt.named(name) if name else next_free(Path("runs"), _usual_name(experiment))
         if not no_train:
             about_data(experiment)
             build_problem(experiment)  # what is missing is said before a folder is touched
-        folder = RunFolder.create(path, experiment, overwrite=overwrite)
+        folder = create_run(path, experiment, overwrite=overwrite)
     chosen = _chosen(executor, device, no_train)
-    result = _watched(folder, chosen, workers, device, max_stack, openers)
+    result = _watched(folder, experiment, chosen, workers, device, max_stack, openers)
     print(_report(result, trained=not no_train))
     if broke_off(result.summary):
         raise typer.Exit(1)
@@ -83,7 +85,8 @@ def _chosen(executor: str, device: str, no_train: bool) -> str:
 
 
 def _watched(
-    folder: Any,
+    folder: "RunFolder",
+    experiment: "Experiment",
     executor: Any,
     workers: int | None,
     device: str,
@@ -96,14 +99,14 @@ def _watched(
 
     followed = FollowedRun(folder.path, track.run_name(folder.path), openers)
     try:
-        with followed, Progress(folder.experiment) as progress:
+        with followed, Progress(experiment) as progress:
 
             def on_progress(simulation: "Simulation") -> None:
                 progress.update(simulation)
                 followed.update()
 
             return simulate(
-                folder.experiment,
+                experiment,
                 folder=folder,
                 executor=executor,
                 workers=workers,

@@ -10,13 +10,14 @@ from torch import Tensor
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.coordinator import Coordinator, Order
+from fedcompass.deployment.accepted_updates import AcceptedUpdates
 from fedcompass.deployment.audit import Audit
 from fedcompass.deployment.repeat import repeat_journal
-from fedcompass.deployment.run_store import RunStore
 from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.errors import CheckpointError
+from fedcompass.errors import CheckpointError, RunFolderError
 from fedcompass.runs.checkpoint import Checkpoint
-from fedcompass.runs.files import LineFile
+from fedcompass.runs.files import FolderLock, LineFile
+from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived
@@ -44,7 +45,9 @@ class DurableRun:
         wall: Callable[[], float],
     ) -> None:
         strategy = settings.chosen_strategy()
-        self.store = RunStore(folder, settings, resume=resume)
+        self.folder = RunFolder(folder)
+        self._lock = _opened(self.folder, settings, resume)
+        self.updates: AcceptedUpdates
         self.audit: Audit
         self.journal: FileJournal | None = None
         self.coordinator = Coordinator(strategy, layout, initial)
@@ -54,17 +57,18 @@ class DurableRun:
         self._header = {"strategy": strategy.to_json(), "seed": settings.seed}
         self._saved: ModelVersion | None = None  # the checkpoint's
         try:
+            self.updates = AcceptedUpdates(self.folder)
             self.audit = Audit(LineFile(folder / "audit.jsonl", durable=True), wall)
-            self._resume(self.store.checkpoint()) if self.store.begun else self._begin()
+            self._resume(self.folder.checkpoint()) if self.folder.begun else self._begin()
             self.audit.flush()
         except BaseException:
             self.close()
             raise
 
     def _begin(self) -> None:
-        self.name = f"{self.store.path.name}-{secrets.token_hex(4)}"
-        self.store.start_over()
-        self.journal = FileJournal(self.store.journal, self._full_header(), durable=True)
+        self.name = f"{self.folder.path.name}-{secrets.token_hex(4)}"
+        self.journal = self.folder.new_journal(self._full_header())
+        self.updates.drop()
         self.coordinator.journal = Tee(self.journal, self.audit)
         self.audit.say("started", 0.0, run=self.name)
         self._checkpoint()
@@ -76,7 +80,7 @@ class DurableRun:
         lines = self._restore(saved)
         repeated = repeat_journal(
             self.coordinator,
-            self.store.journal,
+            self.folder.journal,
             lines,
             self._kept_update,
             self.audit,
@@ -84,7 +88,7 @@ class DurableRun:
         )
         header = self._full_header()
         end = lines[-1].size if lines else saved.facts["journal_bytes"]
-        self.journal = FileJournal(self.store.journal, header, resume_at=end, durable=True)
+        self.journal = FileJournal(self.folder.journal, header, resume_at=end, durable=True)
         for command, notes in repeated.missing:
             self.journal.command(command, **notes)
         self.coordinator.journal = Tee(self.journal, self.audit)
@@ -108,7 +112,7 @@ class DurableRun:
             "version": None if order is None else order.version,
             "steps_done": arrived.steps_done,
         }
-        return self.store.update(arrived.task, self.coordinator.layout, facts)
+        return self.updates.tensors(arrived.task, self.coordinator.layout, facts)
 
     def _restore(self, saved: Checkpoint) -> list[Line]:
         """Go back to where the checkpoint was made; returns the journal's lines since then."""
@@ -123,9 +127,9 @@ class DurableRun:
             size = int(facts["journal_bytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{self.store.path} has an incomplete checkpoint: {error!r}; restore a backup"
+                f"{self.folder.path} has an incomplete checkpoint: {error!r}; restore a backup"
             ) from None
-        return lines_after(self.store.journal, size, facts.get("journal_crc"))
+        return lines_after(self.folder.journal, size, facts.get("journal_crc"))
 
     def settle(self, orders: list[Order]) -> list[StartTraining]:
         """Put the last event on disk; only then may its tasks, which are returned, go out."""
@@ -176,7 +180,7 @@ class DurableRun:
         named: dict[str, Tensor] = dict(tensors)
         for version, start in self.starts.items():
             named |= named_state(f"start.{version}", start)
-        self.store.save_checkpoint(
+        self.folder.save_checkpoint(
             named,
             {
                 **facts,
@@ -188,7 +192,12 @@ class DurableRun:
             },
         )
         self._saved = self.coordinator.version
-        self.store.drop_updates()
+        self.updates.drop()
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write what came out; the run can no longer be resumed, nor need it be."""
+        self.folder.finish(summary)
+        self.updates.drop()
 
     def close(self) -> None:
         """Let go of the folder; it can be resumed unless the run is finished."""
@@ -196,4 +205,31 @@ class DurableRun:
             if self.journal is not None:
                 self.journal.close()
         finally:
-            self.store.close()
+            self._lock.release()
+
+
+def _opened(folder: RunFolder, settings: FederationSettings, resume: bool) -> FolderLock:
+    """Lock the folder of a run that is to begin or to go on, and write down its settings.
+
+    Raises:
+        RunFolderError: another server has it, it holds a run already (or, to resume, none or a
+            finished one), or it cannot be written.
+    """
+    if resume and not (folder.path / "deployment.toml").is_file():
+        raise RunFolderError(
+            f"{folder.path} has no run to resume: no deployment.toml; leave out --resume to start "
+            "one"
+        )
+    folder.make(exist_ok=True)
+    lock = folder.lock()
+    try:
+        folder.check_unfinished()
+        if not resume and folder.begun:
+            raise RunFolderError(
+                f"{folder.path} holds a run already; resume it (--resume) or choose another folder"
+            )
+        folder.write_settings("deployment.toml", settings.to_record())
+    except BaseException:
+        lock.release()
+        raise
+    return lock

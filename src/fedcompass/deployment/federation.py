@@ -62,7 +62,7 @@ class Federation:
         self.settings = settings
         self._run = DurableRun(settings, layout, initial, folder, resume=resume, wall=wall)
         self.coordinator = self._run.coordinator
-        self._metrics = LineFile(folder / "metrics.jsonl")
+        self._metrics = LineFile(self._run.folder.metrics)
         self.curve = Curve(
             settings.target_metric, rises=settings.target_rises, rows=self._metrics.records()
         )
@@ -143,7 +143,7 @@ class Federation:
                 self._lose(now, peer.client, "it is not connected any more")
         for client in self._intake.not_returned(now):
             self._lose(now, client, "it did not return after the server's restart")
-        for client in take_requests(self._run.store.path):
+        for client in take_requests(self._run.folder.path):
             self._readmit(now, client)
         self._intake.ask(now)
 
@@ -193,7 +193,10 @@ class Federation:
                 self._run.audit.say("evaluation failed", measured.time, why=measured.error)
                 self._run.audit.flush()
             elif self._note(measured):
-                self._run.store.save_model("best", self.coordinator.layout, measured.model)
+                self._save_model("best", measured.model)
+
+    def _save_model(self, name: str, model: FlatState) -> None:
+        self._run.folder.save_model(name, self.coordinator.layout.unflatten(model))
 
     def _note(self, measured: Measured) -> bool:
         """Write a row of the curve; says whether it is the best so far."""
@@ -214,18 +217,18 @@ class Federation:
             self._offer(now)
             self._measure(wait=True)
         run = self._run
-        run.store.save_model("final", self.coordinator.layout, self.coordinator.model)
+        self._save_model("final", self.coordinator.model)
         summary = summarize(
             self.settings,
             self.curve,
-            run.store.journal,
+            run.folder.journal,
             reason=reason,
             now=now,
             pending=self.coordinator.scheduler.pending(),
         )
         run.audit.say("stopped", now, why=reason, version=self.coordinator.version)
         run.audit.flush()
-        run.store.finish(summary.to_json())
+        run.finish(summary.to_json())
         self.close()
         return summary
 

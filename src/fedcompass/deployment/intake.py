@@ -164,7 +164,7 @@ class Intake:
 
     def _keep(self, update: Update) -> None:
         if update.steps_done > 0:  # else the task was lost: there is nothing to keep
-            self._run.store.keep_update(update, self._run.name)
+            self._run.updates.keep(update, self._run.name)
 
     def _tensors(self, answer: Answer, arrays: Arrays, order: StartTraining) -> FlatState:
         coordinator = self._run.coordinator

@@ -16,8 +16,8 @@ from fedcompass.deployment.server_app import Assignment
 from fedcompass.deployment.server_process import Outcome, read_outcome, server_program
 from fedcompass.deployment.superlink import SuperLinkFiles, superlink_program
 from fedcompass.errors import ProcessFailed, ProjectError, RunFolderError
-from fedcompass.runs.checkpoint import check_nothing_lost
 from fedcompass.runs.files import FolderLock
+from fedcompass.runs.folder import RunFolder
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunningServer"]
@@ -110,13 +110,13 @@ class RunningServer:
         assert self._superlink is not None
         assert self._server_app is not None
         full = lack_of_room(self.project.state, self.run)
-        if full is not None and not _is_finished(self.run):
+        if full is not None and not RunFolder(self.run).finished:
             self.stop()  # in order: what was accepted is in the run folder
             tell_audit(self.run, full)
             return Outcome(full, again=False)
         if self._superlink.running and self._server_app.running:
             return None
-        if _is_finished(self.run):
+        if RunFolder(self.run).finished:
             return Outcome(None, again=False)  # whatever died on the way out
         if not self._superlink.running:
             self._check_certificate()
@@ -234,16 +234,12 @@ class RunningServer:
 
 def _check_run(run: Path, resume: bool) -> None:
     """Say what is wrong with a run folder before anything is started."""
-    if _is_finished(run):
+    folder = RunFolder(run)
+    if folder.finished:
         raise RunFolderError(f"{run} is finished; see its summary.json, or choose another --run")
-    begun = (run / "checkpoint.safetensors").exists()
-    if begun and not resume:
+    if folder.begun and not resume:
         raise RunFolderError(f"{run} holds a run already; add --resume, or choose another --run")
-    if not begun:
-        check_nothing_lost(run)
+    if not folder.begun:
+        folder.check_nothing_lost()
     if resume and not (run / "deployment.toml").exists():
         raise RunFolderError(f"{run} has no run to resume; leave out --resume")
-
-
-def _is_finished(run: Path) -> bool:
-    return (run / "summary.json").exists()

@@ -16,11 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.errors import CheckpointError
 from fedcompass.runs.files import replacing
-from fedcompass.runs.journal import holds_events
 
-__all__ = ["Checkpoint", "check_nothing_lost", "load_checkpoint", "save_checkpoint", "save_model"]
+__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint", "save_model"]
 
 FORMAT = 1
 """Rises when the meaning of a checkpoint changes."""
@@ -91,20 +90,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
     return Checkpoint(tensors, _facts(path, _checked(path, metadata, tensors)))
-
-
-def check_nothing_lost(folder: Path) -> None:
-    """Refuse to begin a run anew where one had begun and only its checkpoint is gone.
-
-    Raises:
-        RunFolderError: the folder's journal has events.
-        JournalError: it is damaged.
-    """
-    if holds_events(folder / "journal.jsonl"):
-        raise RunFolderError(
-            f"{folder} has events in its journal but no checkpoint.safetensors to resume from; "
-            "restore that from a backup, or begin a new run in another folder"
-        )
 
 
 def _checked(path: Path, text: str | None, tensors: Mapping[str, Tensor]) -> str | None:

@@ -4,27 +4,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
 from torch import Tensor
 
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
-from fedcompass.runs.checkpoint import save_model
 from fedcompass.runs.curve import Curve, metrics_of
 from fedcompass.runs.files import write_whole
+from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.summary import counted, measured
 from fedcompass.runs.tally import ClientTally, Tally
 from fedcompass.scheduling.commands import Fold
 from fedcompass.settings.metrics import higher_is_better
 from fedcompass.simulation.ending import Ended
+from fedcompass.simulation.experiment_folder import write_experiment
 from fedcompass.vocabulary import ModelVersion, Seconds, Steps
 
 __all__ = [
     "Result",
     "client_rows",
     "curve_of",
-    "make_folder",
     "summarize",
 ]
 
@@ -90,33 +89,23 @@ class Result:
         path = Path(folder)
         if path.exists():
             raise RunFolderError(f"{path} exists already; choose another folder")
-        make_folder(path)
-        write_whole(path / "experiment.toml", tomli_w.dumps(self.experiment.to_record()))
-        lines = "".join(json_text(row) + "\n" for row in self.curve)
-        write_whole(path / "metrics.jsonl", lines)
-        self.write(path)
+        made = RunFolder(path)
+        made.make()
+        write_experiment(made, self.experiment)
+        self.write(made)
         return path
 
-    def write(self, path: Path) -> None:
-        """Write clients, models and, last, the summary into a folder that exists.
+    def write(self, folder: RunFolder) -> None:
+        """Write the curve, clients, models and, last, the summary into a folder that exists.
 
         Raises:
             RunFolderError, CheckpointError: the disk is full or the folder cannot be written to.
         """
-        write_whole(path / "clients.json", json_text(self.clients, indent=2) + "\n")
-        save_model(path / "final.safetensors", self.model)
-        save_model(path / "best.safetensors", self.best_model)
-        write_whole(path / "summary.json", json_text(self.summary, indent=2) + "\n")
-
-
-def make_folder(path: Path) -> None:
-    """Make a new folder and those above it, or say why that cannot be."""
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise RunFolderError(
-            f"{path} cannot be made: {error.strerror}; choose another folder"
-        ) from None
+        folder.write_metrics(self.curve)
+        write_whole(folder.path / "clients.json", json_text(self.clients, indent=2) + "\n")
+        folder.save_model("final", self.model)
+        folder.save_model("best", self.best_model)
+        folder.finish(self.summary)
 
 
 def curve_of(rows: list[dict[str, Any]], metric: str) -> Curve:

@@ -14,7 +14,8 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.runs.checkpoint import Checkpoint, check_nothing_lost
+from fedcompass.runs.checkpoint import Checkpoint
+from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal, Tee, lines_after
 from fedcompass.runs.summary import listed
 from fedcompass.runs.tally import Tally
@@ -24,12 +25,16 @@ from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
 from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.executors.stacked import StackedExecutor
+from fedcompass.simulation.experiment_folder import (
+    create_run,
+    experiment_of,
+    resume_run,
+    write_experiment,
+)
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.problems import build_problem, nothing_to_train
 from fedcompass.simulation.result import Result, client_rows, summarize
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.simulation.saving import Saver, restore
-from fedcompass.strategies import Strategy
 from fedcompass.training.bound import build_module
 from fedcompass.training.fingerprint import fingerprint_of
 from fedcompass.training.problem import Problem
@@ -95,9 +100,9 @@ def simulate(
             _executor(executor, problem, experiment, workers, device, max_stack)
         )
         if folder is not None and not isinstance(folder, RunFolder):
-            folder = RunFolder.create(Path(folder), experiment)
+            folder = create_run(Path(folder), experiment)
         if folder is not None:
-            stack.enter_context(folder.locked())
+            stack.enter_context(folder.lock())
         run = Run(experiment, problem, crew, folder=folder, evaluates=trains, device=device)
         stack.callback(run.close)
         drive(run.steps(on_progress, checkpoint_every), crew)
@@ -107,28 +112,29 @@ def simulate(
 def _resumed(folder: str | Path | RunFolder | None) -> RunFolder:
     if folder is None:
         raise SettingsError("resume is true, but there is no folder; give the stopped run's")
-    return folder if isinstance(folder, RunFolder) else RunFolder.resume(Path(folder))
+    return folder if isinstance(folder, RunFolder) else resume_run(Path(folder))
 
 
 def _experiment(
     given: Experiment | None, folder: str | Path | RunFolder | None, problem: Problem | None
 ) -> Experiment:
     """What is run; a problem of the user's own is written down in it."""
-    kept = folder if isinstance(folder, RunFolder) else None
-    chosen = given or (kept.experiment if kept else Experiment())
+    kept = experiment_of(folder) if isinstance(folder, RunFolder) else None
+    chosen = given or kept or Experiment()
     own = _on_problem(chosen, problem) if problem is not None else None
-    if kept is None:
+    if not isinstance(folder, RunFolder) or kept is None:
         return own or chosen
-    if kept.experiment.problem is not None:
-        _check_same_problem(kept, own)
-    if given is not None and kept.experiment.key() not in (given.key(), own and own.key()):
+    if kept.problem is not None:
+        _check_same_problem(folder, kept, own)
+    if given is not None and kept.key() not in (given.key(), own and own.key()):
         raise RunFolderError(
-            f"{kept.path} belongs to another experiment; leave the experiment out, "
+            f"{folder.path} belongs to another experiment; leave the experiment out, "
             "or give a new folder"
         )
-    if own is not None and not kept.journal.exists():  # else its checkpoint tells problems apart
-        kept.set_experiment(own)
-    return kept.experiment
+    if own is None or folder.journal.exists():  # then its checkpoint tells problems apart
+        return kept
+    write_experiment(folder, own)
+    return own
 
 
 def _on_problem(experiment: Experiment, problem: Problem) -> Experiment:
@@ -136,14 +142,14 @@ def _on_problem(experiment: Experiment, problem: Problem) -> Experiment:
     return experiment.on_problem(*fingerprint_of(problem, Layout.of(module)))
 
 
-def _check_same_problem(folder: RunFolder, own: Experiment | None) -> None:
-    words = folder.experiment.problem
+def _check_same_problem(folder: RunFolder, kept: Experiment, own: Experiment | None) -> None:
+    words = kept.problem
     if own is None:
         raise RunFolderError(
             f"{folder.path} is a run on a problem given in Python ({words}); go on with it there: "
             f"fedcompass.simulate(problem=..., folder={str(folder.path)!r}, resume=True)"
         )
-    if own.fingerprint != folder.experiment.fingerprint:
+    if own.fingerprint != kept.fingerprint:
         raise RunFolderError(
             f"{folder.path} was run on another problem ({words}) than the one given "
             f"({own.problem}); give the same, or a new folder"
@@ -228,10 +234,11 @@ class Run:
         module = build_module(problem, experiment.seed)
         layout = Layout.of(module)
         fleet = Fleet(experiment.fleet, experiment.seed)
-        saved = folder.checkpoint() if folder else None
-        self._fingerprint = fingerprint_of(problem, layout).digest if folder else None
+        saved = folder.checkpoint() if folder and folder.begun else None
+        fingerprint = fingerprint_of(problem, layout).digest if folder else None
+        self._identity = {"experiment": experiment.key(), "problem": fingerprint}
         self._is_new = saved is None
-        self._journal = _open_journal(folder, saved, strategy, fleet, self._fingerprint)
+        self._journal = _open_journal(folder, saved, experiment, fleet, fingerprint)
         records = Tee(self._tally, *([self._journal] if self._journal else []))
         coordinator = Coordinator(strategy, layout, layout.state_of(module, device), records)
         self.simulation = Simulation(
@@ -279,7 +286,7 @@ class Run:
             self._folder,
             self._journal,
             self._tally,
-            fingerprint=self._fingerprint,
+            identity=self._identity,
             every=checkpoint_every,
             on_progress=on_progress,
         )
@@ -319,7 +326,9 @@ class Run:
         )
         if self._folder is not None:
             self.close()
-            self._folder.finish(result)
+            size = self._folder.journal.stat().st_size
+            result.summary["journal_bytes"] = size  # to tell if it is cut later
+            result.write(self._folder)
         return result
 
     def close(self) -> None:
@@ -328,17 +337,10 @@ class Run:
             self._journal.close()
 
 
-def _remove_journal(folder: RunFolder) -> None:
-    try:
-        folder.journal.unlink(missing_ok=True)
-    except OSError as error:
-        raise RunFolderError(f"{folder.path} cannot be written to: {error.strerror}") from None
-
-
 def _open_journal(
     folder: RunFolder | None,
     saved: Checkpoint | None,
-    strategy: Strategy,
+    experiment: Experiment,
     fleet: Fleet,
     fingerprint: str | None,
 ) -> FileJournal | None:
@@ -346,20 +348,16 @@ def _open_journal(
         return None
     folder.check_unfinished()
     header = {
-        "strategy": strategy.to_json(),
-        "seed": folder.experiment.seed,
+        "strategy": experiment.chosen_strategy().to_json(),
+        "seed": experiment.seed,
         "seconds_per_step": list(fleet.paces),
         "lower_is_better": [
-            metric
-            for metric in folder.experiment.evaluation.metrics
-            if not higher_is_better(metric)
+            metric for metric in experiment.evaluation.metrics if not higher_is_better(metric)
         ],
     }
     if saved is None:
-        check_nothing_lost(folder.path)
-        _remove_journal(folder)  # of a run stopped before its first event
-        return FileJournal(folder.journal, header, durable=True)
-    if saved.facts.get("experiment") != folder.experiment.key():
+        return folder.new_journal(header)
+    if saved.facts.get("experiment") != experiment.key():
         raise RunFolderError(
             f"{folder.path}'s experiment.toml was changed after the run began; put it back to "
             "resume, or start a new run with it"

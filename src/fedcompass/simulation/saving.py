@@ -1,17 +1,18 @@
 """Keeping a simulation so that it can be stopped at any moment and resumed to the same result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
+from typing import Any
 
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.checkpoint import Checkpoint
+from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal
 from fedcompass.runs.tally import Tally
 from fedcompass.simulation.engine import Simulation
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["Saver", "restore"]
@@ -26,7 +27,7 @@ class Saver:
         folder: where to; None saves nothing.
         journal: the folder's.
         tally: the run's, kept in the checkpoints.
-        fingerprint: of the run's problem, kept there too.
+        identity: facts kept there too, by which a resumed run is told from another.
         every: seconds of wall-clock time between two checkpoints: what a crash can cost at most.
         on_progress: called after every event.
     """
@@ -37,12 +38,12 @@ class Saver:
         journal: FileJournal | None,
         tally: Tally,
         *,
-        fingerprint: str | None,
+        identity: Mapping[str, Any],
         every: Seconds,
         on_progress: Callable[[Simulation], None] | None = None,
     ) -> None:
         self._folder, self._journal, self._every = folder, journal, every
-        self._tally, self._fingerprint = tally, fingerprint
+        self._tally, self._identity = tally, identity
         self._on_progress = on_progress
         self._saved_at = self._shown_at = monotonic()
 
@@ -78,8 +79,7 @@ class Saver:
             tensors,
             {
                 **facts,
-                "experiment": self._folder.experiment.key(),
-                "problem": self._fingerprint,
+                **self._identity,
                 "simulation": simulation.to_json(),
                 "evaluations": evaluations.to_json(),
                 "rows": evaluations.rows,

@@ -8,10 +8,11 @@ from typing import Any
 
 from fedcompass.errors import CheckpointError, FedcompassError, JournalError, TaskFailed
 from fedcompass.experiment import Experiment
+from fedcompass.runs.folder import RunFolder
 from fedcompass.simulation.engine import Observer, Simulation
 from fedcompass.simulation.executors import Executor, Job
+from fedcompass.simulation.experiment_folder import create_run, experiment_of, resume_run
 from fedcompass.simulation.run import CHECKPOINT_EVERY, Run
-from fedcompass.simulation.run_folder import RunFolder
 from fedcompass.sweeps.record import one_line
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
@@ -80,7 +81,7 @@ def opened(
     def new_run() -> Run:
         folder = None if path is None else _folder(path, experiment)
         if folder is not None:
-            stack.enter_context(folder.locked())
+            stack.enter_context(folder.lock())
         return Run(experiment, problem, executor, folder=folder, device=device, keys=keys)
 
     with executor, ExitStack() as stack:
@@ -96,14 +97,14 @@ def opened(
 
 def _folder(path: Path, experiment: Experiment) -> RunFolder:
     try:
-        folder = RunFolder.resume(path)
-        kept = folder.has_checkpoint and folder.experiment.key() == experiment.key()
+        folder = resume_run(path)
+        kept = folder.begun and experiment_of(folder).key() == experiment.key()
     except FedcompassError:  # nothing there, or nothing that can be taken up
         kept = False
     if kept:
-        return RunFolder(path, experiment)
+        return RunFolder(path)
     discard_folder(path)
-    return RunFolder.create(path, experiment)
+    return create_run(path, experiment)
 
 
 def discard_folder(path: Path | None) -> None:
