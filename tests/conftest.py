@@ -76,6 +76,14 @@ if not torch.cuda.is_available():  # where steps become CUDA graphs a hook would
 
 
 @pytest.fixture(autouse=True)
+def ctrl_c_as_before() -> Iterator[None]:
+    """A command ends with Ctrl-C ignored; programs that later tests start must not inherit that."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
 def trains_only_if_marked(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that trains but is not run with plain arithmetic, too (see scripts/check)."""
     before = _steps
