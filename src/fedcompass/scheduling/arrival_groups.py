@@ -26,11 +26,34 @@ class ArrivalGroup:
     deadline: Seconds  # T_max
     awaited: dict[ClientId, Member] = field(default_factory=dict)  # CL, not arrived yet
     arrived: dict[ClientId, Member] = field(default_factory=dict)  # ACL, waiting for the merge
+    _quickest: Seconds | None = None  # `quickest_round`, None until asked for and after a removal
 
     def quickest_round(self, max_steps: Steps) -> Seconds:
-        """How long the fastest member needs for Q_max steps."""
-        paces = [member.pace for member in (*self.awaited.values(), *self.arrived.values())]
-        return min([pace.seconds_for(max_steps) for pace in paces if pace])
+        """How long the fastest member needs for Q_max steps.
+
+        Kept until a member is removed: a merge of many clients opens several groups in a row.
+        """
+        if self._quickest is None:
+            paces = [member.pace for member in (*self.awaited.values(), *self.arrived.values())]
+            self._quickest = min([pace.seconds_for(max_steps) for pace in paces if pace])
+        return self._quickest
+
+    def await_member(self, member: Member, round_seconds: Seconds) -> None:
+        """CL.add(i), a member that needs `round_seconds` for Q_max steps."""
+        self.awaited[member.client] = member
+        if self._quickest is not None:
+            self._quickest = min(self._quickest, round_seconds)
+
+    def remove(self, member: Member) -> None:
+        """Wait for a member no more, neither for its answer nor with it for the merge."""
+        self.awaited.pop(member.client, None)
+        self.arrived.pop(member.client, None)
+        self._quickest = None
+
+    def arrive(self, member: Member) -> None:
+        """CL.remove(i), ACL.add(i); the member's pace is up to date."""
+        self.remove(member)
+        self.arrived[member.client] = member
 
 
 class OpenGroups:
@@ -51,6 +74,7 @@ class OpenGroups:
         self._aim_at_deadline = aim_at_deadline
         self._groups: dict[GroupId, ArrivalGroup] = {}  # in order of opening
         self._last_id: GroupId = 0
+        self.next_deadline: Seconds = inf  # the earliest; kept, since every event asks for it
 
     def get(self, group: GroupId | None) -> ArrivalGroup | None:
         """The group if it is open."""
@@ -62,11 +86,7 @@ class OpenGroups:
     def close(self, group: ArrivalGroup) -> None:
         """Take a group out: nobody joins it any more, even if its expected time lies ahead."""
         del self._groups[group.id]
-
-    @property
-    def next_deadline(self) -> Seconds:
-        """The earliest deadline, infinite if no group is open."""
-        return min([group.deadline for group in self._groups.values()], default=inf)
+        self.next_deadline = min([group.deadline for group in self], default=inf)
 
     def first_due(self, before: Seconds, including: GroupId | None) -> ArrivalGroup | None:
         """The open group with the earliest deadline, if earlier than `before` or one group's.
@@ -83,7 +103,7 @@ class OpenGroups:
         assert pace is not None  # only clients that have answered are put into groups
         joined = self._join(pace, now)
         group, steps = joined or self._create(pace, now)
-        group.awaited[member.client] = member
+        group.await_member(member, pace.seconds_for(self._max_steps))
         return group, steps, joined is None
 
     def _join(self, pace: Pace, now: Seconds) -> tuple[ArrivalGroup, Steps] | None:
@@ -108,8 +128,12 @@ class OpenGroups:
         seconds = pace.seconds_for(steps)
         self._last_id += 1
         opened = ArrivalGroup(self._last_id, now + seconds, now + seconds * self._latest)
-        self._groups[opened.id] = opened
+        self._add(opened)
         return opened, steps
+
+    def _add(self, group: ArrivalGroup) -> None:
+        self._groups[group.id] = group
+        self.next_deadline = min(self.next_deadline, group.deadline)
 
     def to_json(self) -> dict[str, Any]:
         """The open groups, in order of opening."""
@@ -123,9 +147,10 @@ class OpenGroups:
         """Take over what `to_json` wrote."""
         self._last_id = state["last_id"]
         for id_, expected, deadline, awaited, arrived in state["groups"]:
-            group = self._groups[id_] = ArrivalGroup(id_, expected, deadline)
+            group = ArrivalGroup(id_, expected, deadline)
             group.awaited = {client: members[client] for client in awaited}
             group.arrived = {client: members[client] for client in arrived}
+            self._add(group)
 
 
 def _due(group: ArrivalGroup) -> tuple[Seconds, GroupId]:

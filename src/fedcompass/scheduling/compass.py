@@ -84,8 +84,8 @@ class Compass:
                 *self._assign(roster, member, at),
             ]
         fold = roster.fold(member, task, steps, at, group.id)
-        group.arrived[member.client] = member
-        return [fold, *self._stop_waiting(roster, group, member, at)]
+        group.arrive(member)
+        return [fold, *self._aggregate_if_complete(roster, group, at)]
 
     def forget(
         self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds
@@ -94,10 +94,8 @@ class Compass:
         group, member.group = self._groups.get(member.group), None
         if group is None:
             return []
-        if task is not None:
-            return self._stop_waiting(roster, group, member, at)
-        del group.arrived[member.client]
-        return []
+        group.remove(member)
+        return self._aggregate_if_complete(roster, group, at)
 
     def again(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
         """Through AssignGroup, or another warm-up while the pace is unknown."""
@@ -105,10 +103,9 @@ class Compass:
             return self.begin(roster, [member], at)
         return self._assign(roster, member, at)
 
-    def _stop_waiting(
-        self, roster: Roster, group: ArrivalGroup, member: Member, at: Seconds
+    def _aggregate_if_complete(
+        self, roster: Roster, group: ArrivalGroup, at: Seconds
     ) -> list[Command]:
-        del group.awaited[member.client]
         return [] if group.awaited else self._aggregate(roster, group, at)
 
     def _aggregate(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
