@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.scheduling.conversations import arrived, joined, lost, tell
 
 from fedcompass.errors import SettingsError
-from fedcompass.scheduling.beats import Weighed, beat_period
+from fedcompass.scheduling.beats import Beats, Weighed, beat_period
 from fedcompass.scheduling.commands import Command, Commit, Fold, SetDeadline, StartTraining
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.pace import Pace
@@ -134,6 +134,13 @@ def test_a_client_ten_million_times_as_slow_costs_no_more_than_any() -> None:
     said = tell(scheduler, arrived(200.0, "b", 2, 20))
     assert sent(said)["b"][0] == 20
     assert len(scheduler.policy.to_json()["beats"]) <= 2
+
+
+def test_a_beat_that_is_a_hair_too_short_for_the_fewest_steps_is_not_given() -> None:
+    pace, period = Pace(seconds_per_step=0.1, overhead=0.0), 2.0 / (1 + 5e-7)
+    beat, is_new = Beats(min_steps=20, latest=1.2).within_reach(pace, 0.0, period)
+    assert is_new
+    assert beat.ends == pytest.approx(2 * period)
 
 
 @given(
