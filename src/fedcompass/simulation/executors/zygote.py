@@ -44,7 +44,7 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     **ALLOCATOR,
 }
-_DESCRIPTORS = 4
+_DESCRIPTORS = 5  # four for the worker, and the folder that it is to be in
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,18 @@ _zygote: _Zygote | None = None
 
 
 def fork_worker(descriptors: Sequence[int]) -> None:
-    """Have a worker started on four descriptors: connection, orders, states, goods."""
+    """Have a worker started on four descriptors: connection, orders, states, goods.
+
+    It is in our present folder, as a user's own file may be named relative to that.
+    """
+    here = os.open(".", os.O_RDONLY)
     try:
-        socket.send_fds(_running().line, [b"w"], descriptors)
+        socket.send_fds(_running().line, [b"w"], [*descriptors, here])
     except OSError:  # the zygote was killed: start another, once
         _end()
-        socket.send_fds(_running().line, [b"w"], descriptors)
+        socket.send_fds(_running().line, [b"w"], [*descriptors, here])
+    finally:
+        os.close(here)
 
 
 def main(descriptor: int) -> None:
@@ -85,7 +91,9 @@ def main(descriptor: int) -> None:
         if os.fork() == 0:
             line.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            connection, *others = descriptors
+            connection, *others, here = descriptors
+            os.fchdir(here)
+            os.close(here)
             with suppress(EOFError, ConnectionError):  # the executor was closed meanwhile
                 work(Connection(connection), *others)
             return
