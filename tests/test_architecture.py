@@ -43,7 +43,7 @@ ONLY = {
     "settings": {"vocabulary", "errors"},
     "scheduling": {"vocabulary", "errors", "settings"},
     "aggregation": {"vocabulary", "errors", "settings"},
-    "theory": {"vocabulary", "errors", "settings"},
+    "theory": {"vocabulary", "errors", "settings", "scheduling"},
     "runs": {"vocabulary", "errors", "finite_json", "scheduling"},
 }
 

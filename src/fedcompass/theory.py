@@ -13,6 +13,8 @@ from typing import NamedTuple, TypeAlias
 from pydantic import Field
 
 from fedcompass.errors import SettingsError
+from fedcompass.scheduling.beats import Weighed, beat_period
+from fedcompass.scheduling.pace import Pace
 from fedcompass.settings import Settings
 from fedcompass.vocabulary import Seconds, Steps
 
@@ -333,23 +335,15 @@ def beat_shares(
     _check_steps(min_steps, max_steps)
     _require("covered", covered, 0 < covered <= 1, "above 0 and at most 1")
     weights = [1.0] * len(seconds_per_step) if samples is None else list(samples)
-    needed = sorted(
-        (overhead + min_steps * pace, weight)
-        for pace, weight in zip(seconds_per_step, weights, strict=True)
-    )
-    held, most = 0.0, 0.0
-    for seconds, weight in needed:
-        most, held = seconds, held + weight
-        if held >= covered * sum(weights) - _SAME_STEPS:
-            break
-    period = max(most, overhead + max_steps * min(seconds_per_step))
+    paces = [Pace(seconds_per_step=seconds, overhead=overhead) for seconds in seconds_per_step]
+    clients = [Weighed(*pair) for pair in zip(paces, weights, strict=True)]
+    period = beat_period(clients, min_steps, max_steps, covered * sum(weights))
     shares = []
-    for pace in seconds_per_step:
-        beats = math.ceil((overhead + min_steps * pace) / period - _SAME_STEPS)
-        fitting = math.floor((beats * period - overhead) / pace + _SAME_STEPS)
-        steps = min(fitting, max_steps)
-        busy = overhead + steps * pace
-        shares.append(BeatShare(beats, steps, max(0.0, 1 - busy / (beats * period))))
+    for pace in paces:
+        beats = math.ceil(pace.seconds_for(min_steps) / period - _SAME_STEPS)
+        steps = min(pace.steps_within(beats * period), max_steps)
+        waiting = max(0.0, 1 - pace.seconds_for(steps) / (beats * period))
+        shares.append(BeatShare(beats, steps, waiting))
     return period, shares
 
 
