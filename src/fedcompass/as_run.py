@@ -11,13 +11,22 @@ from typing import Any, NamedTuple
 
 from fedcompass.settings import merged
 
-__all__ = ["AS_RUN", "HABITS", "Setup", "fixed_fleet", "habits"]
+__all__ = ["AS_RUN", "HABITS", "LATER_RELEASE", "Setup", "fixed_fleet", "habits"]
 
 _FLEET_SEED = 42  # of every run: their ten seeds share one fleet for each number of clients
 _EXPONENTIAL_MEAN = 0.5  # what is drawn is scaled to the mean pace afterwards
 _BIN = {"cifar10": 0.2}  # of the drawn numbers; other data: 0.1
 _SPREAD = 0.3
 _LEAST_SECONDS, _NAP_SECONDS = 1.5, 1.0
+_JOIN: dict[str, Any] = {"join_up_to": 1.2}
+_AIM: dict[str, Any] = {"aim": "latest"}
+_SMOOTH: dict[str, Any] = {"pace": {"newest_weight": 0.9}}
+
+LATER_RELEASE: dict[str, dict[str, Any]] = {
+    "local": {"rate_decay": 0.995},
+    "strategy": {**_JOIN, **_AIM, **_SMOOTH},
+}
+"""What was left of Compass's habits in later releases of that code: the profile `authors`."""
 
 
 class Setup(NamedTuple):
@@ -91,9 +100,9 @@ HABITS: dict[str, Habit] = {
     "fleet": _fleet,
     "rate": _rate,
     "warm-up": _of_compass(warm_up="max"),
-    "join": _of_compass(join_up_to=1.2),
-    "aim": _of_compass(aim="latest"),
-    "smooth": _of_compass(pace={"newest_weight": 0.9}),
+    "join": _of_compass(**_JOIN),
+    "aim": _of_compass(**_AIM),
+    "smooth": _of_compass(**_SMOOTH),
     "naps": _naps,
     "momentum": _momentum,
 }

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from fedcompass.as_run import LATER_RELEASE
+from fedcompass.settings import merged
+
 __all__ = ["USUAL_MODEL", "authors_settings", "paper_settings", "strategy_settings"]
 
 USUAL_MODEL = {
@@ -152,7 +155,4 @@ def authors_settings(max_steps: int) -> dict[str, Any]:
     client's learning rate falls by 0.995 for every Q_max steps it was given. These are habits of
     their Compass scheduler: the other strategies have none of them.
     """
-    return {
-        "local": {"rate_decay": 0.995, "rate_decay_steps": max_steps},
-        "strategy": {"join_up_to": 1.2, "aim": "latest", "pace": {"newest_weight": 0.9}},
-    }
+    return merged(LATER_RELEASE, {"local": {"rate_decay_steps": max_steps}})

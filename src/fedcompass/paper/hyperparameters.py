@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedcompass.as_run import AS_RUN, HABITS, Setup, habits
+from fedcompass.as_run import AS_RUN, HABITS, LATER_RELEASE, Setup, habits
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import SPEEDS, Cell
 from fedcompass.paper.horizons import SYNCHRONOUS, Horizons, mean_rounds
@@ -61,12 +61,8 @@ _MEASURED_PER_ROUND = 10  # mean round, where the model is measured by time
 _STOP_LATE_BY = 4  # evaluations; so that training does not wait for each of them
 
 CHOICES: dict[str, dict[str, Any]] = {
-    "authors": {
-        "profile": "authors",
-        "local": {"rate_decay": 0.995},
-        "strategy": {"join_up_to": 1.2, "aim": "latest", "pace": {"newest_weight": 0.9}},
-    },
-    "decay": {"local": {"rate_decay": 0.995}},
+    "authors": {"profile": "authors", **LATER_RELEASE},
+    "decay": {"local": LATER_RELEASE["local"]},
     "equal": {"strategy": {"weights": "equal"}},
     "own": {"strategy": {"variant": "own"}},
     "floor": {"fleet": {"floor": 0.1}},
