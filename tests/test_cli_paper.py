@@ -63,7 +63,7 @@ def test_list_names_every_table_and_figure() -> None:
     assert lines[0].split() == ["name", "kind", "cells", "rows", "label", "title"]
     names = [text.split()[0] for text in lines[1:]]
     assert {"table-1", "table-22", "figure-1", "figure-22", "figure-groups"} <= set(names)
-    assert len(names) == len(set(names)) == 58
+    assert len(names) == len(set(names)) == 61
     assert "mnist-class/m=5/exp" in paper("list", "--cells").output
 
 

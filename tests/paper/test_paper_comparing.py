@@ -10,12 +10,12 @@ from tests.paper.stored_runs import line, write_store
 from fedcompass.errors import SettingsError, StoreError
 from fedcompass.paper import figures
 from fedcompass.paper.by_groups import by_groups_grids
-from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import ComparedTable, compared, rank_correlation
+from fedcompass.paper.entries import entry_named
 from fedcompass.paper.hyperparameters import settings_of
+from fedcompass.paper.pages import write_report
 from fedcompass.paper.rendering import curve_grids, grids, seed_grids, summary_lines, wins_grids
-from fedcompass.paper.report import write_report
 from fedcompass.paper.stored_runs import StoredRuns, value_at
 
 EXP = Cell("mnist-class", 5, "exp")

@@ -15,7 +15,7 @@ from statistics import mean, stdev
 
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
-from fedcompass.paper.hyperparameters import settings_of
+from fedcompass.paper.hyperparameters import longest_run
 from fedcompass.paper.numbers import Printed
 from fedcompass.paper.stored_runs import StoredRun, StoredRuns
 from fedcompass.sweeps.over_seeds import mean_time
@@ -167,7 +167,7 @@ def compared(
             for row in entry.rows
         }
         # Of all rows, run or not: what is there already must not move as a cell fills.
-        horizons = [float(settings_of(cell, row, 0)["horizon"]) for row in entry.rows]
+        horizons = [longest_run(cell, row) for row in entry.rows]
         for row in entry.rows:
             found[cell, row] = _compared(entry, cell, row, runs, horizons)
     return ComparedTable(entry=entry, cells=cells, found=found)

@@ -15,11 +15,11 @@ from torch.nn import functional
 from fedcompass.experiment import Experiment
 from fedcompass.models.efficientnet import efficientnet_b0
 from fedcompass.models.quick_efficientnet import quick_efficientnet_b0
-from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
+from fedcompass.paper.entries import entry_named
 from fedcompass.paper.medical_runs import MEDICAL
 from fedcompass.paper.medical_tables import medical_grid, medical_lines
-from fedcompass.paper.report import write_report
+from fedcompass.paper.pages import write_report
 from fedcompass.paper.stored_runs import StoredRuns
 from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Sweep
