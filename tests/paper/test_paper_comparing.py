@@ -393,7 +393,7 @@ def test_a_report_is_written_between_the_markers_and_nowhere_else(
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- paper: table-1 -->\nold\n<!-- end -->\nafter\n")
-    assert write_report(page, tmp_path) == 1
+    assert write_report(page, tmp_path) == {page: 1}
     text = page.read_text()
     assert text.startswith("before\n<!-- paper: table-1 -->\n\ntable-1: partial: 0 of 36 cells")
     assert "| fedavg | 1.35 | · |  | 2.82 | · |  | 4.32 | 4.00 3/3 | yes |" in text

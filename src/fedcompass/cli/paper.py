@@ -164,17 +164,17 @@ def _print_plan(runs: "list[TableRun]") -> None:
 
 @paper.command("report")
 def _report(
-    page: Annotated[Path, typer.Argument(help="The page to write into.")] = Path(
-        "docs/reproduction.md"
-    ),
+    pages: Annotated[
+        Path, typer.Argument(help="The page to write into, or a folder of pages.")
+    ] = Path("docs"),
     results: ResultsOption = None,
 ) -> None:
     """Write our tables into the documentation, between its markers."""
     from fedcompass.paper.pages import write_report
     from fedcompass.paper.stored_runs import results_folder
 
-    written = write_report(page, results_folder(results))
-    print(f"{page}: {written} sections written")
+    for page, sections in write_report(pages, results_folder(results)).items():
+        print(f"{page}: {sections} sections written")
 
 
 def _executor(name: str | None) -> "SweepExecutor | None":

@@ -189,8 +189,8 @@ def _compared(
     own, reference = runs[row], runs[entry.reference_of(row)]
     printed, (shared, _) = entry.printed(cell, row), _common(own, reference)
     shortest, longest = min(horizons), max(horizons)
-    tops = [100 * run.top for run in own if run.top is not None]
     timed = entry.quantity == "time"
+    tops = [] if timed else [100 * run.top for run in own if run.top is not None]
     return Compared(
         cell=cell,
         row=row,

@@ -76,7 +76,14 @@ class Finding:
                 f"ahead in {paper} cases in the paper, {written} as written, {run} as run; the "
                 f"order is the paper's in {same[0]} as written, {same[1]} as run."
             )
-        for row in ("fedcompass+m", "fedcompass+n"):
+        rivals = ("fedasync", "fedbuff")
+        paper = self._ahead(self.written, None, rivals, paper=True)
+        written, run = (self._ahead(one, None, rivals) for one in (self.written, self.as_run))
+        yield (
+            f"All speeds, FedCompass against FedAsync and FedBuff: ahead in {paper} cases in the "
+            f"paper, {written} as written, {run} as run."
+        )
+        for row in _VARIANTS:
             paper = self._ahead(self.written, "exp", (row,), paper=True)
             written, run = (self._ahead(one, "exp", (row,)) for one in (self.written, self.as_run))
             yield (
@@ -92,8 +99,9 @@ class Finding:
         """A row by its plain name."""
         return table.at(cell, as_run(row) if table is self.as_run else row)
 
-    def _some(self, speed: str) -> list[Cell]:
-        return [cell for cell in self.cells if cell.speed == speed]
+    def _some(self, speed: str | None) -> list[Cell]:
+        """The cells of one speed, or all."""
+        return [cell for cell in self.cells if speed in (None, cell.speed)]
 
     def _times(self, speed: str) -> TextTable:
         cells = self._some(speed)
@@ -166,7 +174,7 @@ class Finding:
     def _ahead(
         self,
         table: ComparedTable,
-        speed: str,
+        speed: str | None,
         rows: Sequence[str] = _RIVALS,
         *,
         paper: bool = False,
@@ -187,8 +195,9 @@ class Finding:
         for name, table in self._both().items():
             fewest, most = table.seed_counts
             empty = sum(item.seeds == 0 for item in table.found.values())
-            missing = f"{empty} of {len(table.found)} rows have no run" if empty else "every row"
-            parts.append(f"{name} {fewest} to {most} seeds a row ({missing})")
+            seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
+            none = f" ({empty} of {len(table.found)} rows have none)" if empty else ""
+            parts.append(f"{name} {seeds} seeds a row{none}")
         return f"Stored runs of table 1 on MNIST: {', '.join(parts)}; the paper has 10 seeds."
 
 

@@ -2,7 +2,7 @@
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
@@ -19,7 +19,7 @@ __all__ = ["draw_signs", "draw_times"]
 
 _DRAWN = ("fedavg", "fedavgm", "fedasync", "fedbuff", "fedat", "fedcompass+m", "fedcompass+n")
 _SPEEDS = {"exp": "exponential", "normal": "normal", "homo": "equal"}
-_STYLES = {
+_STYLES: dict[str, dict[str, Any]] = {
     "paper": {"marker": "D", "facecolor": "white", "edgecolor": "black"},
     "as written": {"marker": "o", "facecolor": "#1f77b4", "edgecolor": "#1f77b4"},
     "as run": {"marker": "s", "facecolor": "#d62728", "edgecolor": "#d62728"},
@@ -183,7 +183,7 @@ def _draw_signs_of(
 
 def _draw_run(axes: "Axes", run: StoredRun, second: float, colour: str) -> None:
     """Up to its target, though it may have gone on; `second` is in mean rounds."""
-    ends = run.horizon if run.time is None else run.time
+    ends = run.horizon if run.time is None else run.time * 1.00001  # a curve's times are rounded
     shown = [(at * second, 100 * value) for at, value in run.curve if at <= ends]
     axes.plot(*zip(*shown, strict=True), color=colour, linewidth=0.6, alpha=0.6)
     if run.time is not None and shown:

@@ -322,4 +322,5 @@ def _frozen(value: Any) -> Hashable:
         case list() | tuple():
             return tuple(map(_frozen, value))
         case _:
-            return value
+            known: Hashable = value
+            return known

@@ -31,24 +31,33 @@ __all__ = ["rendered", "write_report"]
 _SECTION = re.compile(r"(<!-- paper: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def write_report(page: Path, folder: Path) -> int:
-    """Bring a page up to date with a folder of results; says how many sections it has.
+def write_report(place: Path, folder: Path) -> dict[Path, int]:
+    """Bring a page, or those below a folder, up to date with a folder of results.
+
+    Gives each page's number of sections; a page without any is left out.
 
     Raises:
-        SettingsError: the page cannot be read, or a marker names nothing.
+        SettingsError: a page cannot be read, or a marker names nothing.
     """
+    results = StoredRuns.read(folder)
+    pages = sorted(place.rglob("*.md")) if place.is_dir() else [place]
+    written = {page: _write_page(page, results, folder) for page in pages}
+    return {page: count for page, count in written.items() if count}
+
+
+def _write_page(page: Path, results: StoredRuns, folder: Path) -> int:
     try:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{page} cannot be read: {error.strerror}; give the page") from None
-    results = StoredRuns.read(folder)
 
     def section(found: re.Match[str]) -> str:
         content = "\n".join(rendered(entry_named(found[2]), results, folder))
         return f"{found[1]}\n{content}\n{found[3]}"
 
     text, count = _SECTION.subn(section, text)
-    page.write_text(text, encoding="utf-8")
+    if count:
+        page.write_text(text, encoding="utf-8")
     return count
 
 

@@ -2,35 +2,43 @@
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import nan
 from pathlib import Path
 from typing import Any
 
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.hyperparameters import settings_of, signature
-from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.record import CurvePoint, Record
 from fedcompass.sweeps.store import Store, is_store
 
 __all__ = ["StoredRun", "StoredRuns", "results_folder", "value_at"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredRun:
     """What a table or a figure needs of a finished run.
 
     time: virtual seconds to the target; None if it was not reached.
     horizon: virtual seconds after which a run that has not reached it ends.
     run_at_least: the accuracy horizon, which every run of its kind comes to.
-    curve: (time, value) of evaluations, thinned.
+    points: its evaluations, thinned.
     """
 
     seed: int
     time: float | None
     horizon: float
     run_at_least: float
-    curve: tuple[tuple[float, float], ...]
+    points: Sequence[CurvePoint]
     local_steps: int
     device: str
+
+    @cached_property
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """(time, value) up to the horizon."""
+        return tuple(
+            (at, value) for at, _, value in self.points if value is not None and at <= self.horizon
+        )
 
     @property
     def top(self) -> float | None:
@@ -50,7 +58,6 @@ class StoredRun:
             time=None if self.time is None or self.time > horizon else self.time,
             horizon=horizon,
             run_at_least=run_at_least,
-            curve=tuple((at, value) for at, value in self.curve if at <= horizon),
         )
 
     def to(self, target: float | None) -> "StoredRun":
@@ -140,13 +147,12 @@ def value_at(curve: Sequence[tuple[float, float]], time: float) -> float:
 
 def _stored(record: Record) -> StoredRun:
     run_at_least, horizon = _horizons(record.experiment)
-    curve = tuple((at, value) for at, _, value in record.curve if value is not None)
     return StoredRun(
         seed=record.seed,
         time=record.numbers.time_to_target,
         horizon=horizon,
         run_at_least=run_at_least,
-        curve=curve,
+        points=record.curve,
         local_steps=record.numbers.local_steps,
         device=record.device,
     )

@@ -94,7 +94,7 @@ def test_the_page_is_written_and_without_results_says_so(folder: Path, tmp_path:
     page = tmp_path / "page.md"
     page.write_text("<!-- paper: medical-heart -->\n<!-- end -->\n<!-- paper: medical-isic -->\n"
                     "old\n<!-- end -->\n")  # fmt: skip
-    assert write_report(page, folder) == 2
+    assert write_report(page, folder) == {page: 2}
     text = page.read_text()
     assert "| fedavg | · | · | · | · | 2.00 3/3 | 76.0±1.0 |" in text
     assert "medical-isic: Fed-ISIC2019, 4 centers of 6, reduced resolution" in text
