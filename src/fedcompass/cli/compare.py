@@ -20,10 +20,10 @@ from fedcompass.errors import RunFolderError, SettingsError
 if TYPE_CHECKING:
     from fedcompass.cli.sweep_progress import SweepProgress
     from fedcompass.experiment import Experiment
+    from fedcompass.report.tracking import OpenTracker
     from fedcompass.sweeps.comparison import Comparison
     from fedcompass.sweeps.store import Store
     from fedcompass.sweeps.sweep_file import Sweep
-    from fedcompass.tracking import OpenTracker
 
 __all__ = ["compare"]
 
@@ -180,10 +180,10 @@ def _carry_out(
     device: str,
 ) -> None:
     """Run what the store lacks; each run keeps its folder, and is logged when it is done."""
+    from fedcompass.report.tracking import track as hand_over
     from fedcompass.runs.files import write_whole
     from fedcompass.runs.folder import RunFolder
     from fedcompass.sweeps.running import run_all
-    from fedcompass.tracking import track as hand_over
 
     root, experiments = store.path.parent, sweep.experiments()
     folders = {e.key(): root / _folder_name(e) for e in experiments}

@@ -204,7 +204,7 @@ def plot(
 def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | None) -> None:
     from fedcompass.data.catalogue import load
     from fedcompass.data.partition import PartitionSettings, class_counts, partition
-    from fedcompass.data.pictures import draw_partition
+    from fedcompass.report.figures.partition import draw_partition
 
     (cell,) = entry.cells
     dataset = load(cell.settings.dataset, data_root)
@@ -215,8 +215,8 @@ def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | Non
 
 
 def _draw_paces(path: Path, seed: int) -> None:
+    from fedcompass.report.figures.fleet import draw_fleet
     from fedcompass.simulation.fleet import Fleet, FleetSettings
-    from fedcompass.simulation.pictures import draw_fleet
 
     fleets = {
         "normal, σ = 0.3 μ": Fleet(FleetSettings(clients=50, speed="normal"), seed),

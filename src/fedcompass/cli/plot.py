@@ -12,7 +12,7 @@ from fedcompass.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedcompass.figures import RunRecord
+    from fedcompass.report.figures import RunRecord
 
 __all__ = ["plot"]
 
@@ -53,8 +53,8 @@ def plot(
     deviation. Text stays text in .pdf and .svg files, and colours differ for all eyes.
     """
     _check(what, metric, start, end, width)
-    from fedcompass.figures import read_runs
-    from fedcompass.figures.style import check_picture
+    from fedcompass.report.figures import read_runs
+    from fedcompass.report.figures.style import check_picture
 
     check_picture(output)
     records = read_runs(runs)
@@ -84,7 +84,7 @@ def _check(
 
 def _draw_setting(what: str, records: "Sequence[RunRecord]", path: Path) -> None:
     """What a run was set up with."""
-    from fedcompass.figures import draw_fleets_of, draw_partition_of
+    from fedcompass.report.figures import draw_fleets_of, draw_partition_of
 
     if what == "fleet":
         draw_fleets_of(records, path)
@@ -103,7 +103,7 @@ def _draw_course(
     width: float | None,
 ) -> None:
     """What happened in runs, or in a part of their time."""
-    from fedcompass.figures import COLUMN, PAGE, draw_accuracy, draw_staleness, draw_timeline
+    from fedcompass.report.figures import COLUMN, PAGE, draw_accuracy, draw_staleness, draw_timeline
 
     start, end = part
     if what == "timeline":

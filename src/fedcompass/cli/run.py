@@ -17,10 +17,10 @@ from fedcompass.errors import FedcompassError, RunFolderError
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
+    from fedcompass.report.tracking import OpenTracker
     from fedcompass.runs.folder import RunFolder
     from fedcompass.simulation.engine import Simulation
     from fedcompass.simulation.result import Result
-    from fedcompass.tracking import OpenTracker
 
 __all__ = ["describe", "run"]
 
@@ -94,8 +94,8 @@ def _watched(
     openers: "list[OpenTracker]",
 ) -> "Result":
     from fedcompass.cli.progress import Progress
+    from fedcompass.report.tracking import FollowedRun
     from fedcompass.simulation.run import simulate
-    from fedcompass.tracking import FollowedRun
 
     followed = FollowedRun(folder.path, track.run_name(folder.path), openers)
     try:

@@ -12,10 +12,10 @@ import pytest
 
 from fedcompass.errors import FedcompassError, MissingExtra, SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.report.tracking import track
+from fedcompass.report.tracking.mlflow import mlflow_opener, usual_uri
+from fedcompass.report.tracking.tensorboard import tensorboard_opener
 from fedcompass.simulation.run import simulate
-from fedcompass.tracking import track
-from fedcompass.tracking.mlflow import mlflow_opener, usual_uri
-from fedcompass.tracking.tensorboard import tensorboard_opener
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates

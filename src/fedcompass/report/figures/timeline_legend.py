@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from fedcompass.figures.group_colours import group_colours
-from fedcompass.figures.style import COLOURS, GREY
-from fedcompass.figures.timeline_data import Timeline
-from fedcompass.figures.timeline_marks import DOTTED, MERGED, OUTCOMES, WAITING, outcome_mark
+from fedcompass.report.figures.group_colours import group_colours
+from fedcompass.report.figures.style import COLOURS, GREY
+from fedcompass.report.figures.timeline_data import Timeline
+from fedcompass.report.figures.timeline_marks import DOTTED, MERGED, OUTCOMES, WAITING, outcome_mark
 from fedcompass.runs.tally import Outcome
 from fedcompass.vocabulary import GroupId, Seconds
 

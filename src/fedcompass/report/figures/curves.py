@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcompass.errors import SettingsError
-from fedcompass.figures.records import RunRecord
+from fedcompass.report.figures.records import RunRecord
 
 __all__ = ["Band", "mean_curve"]
 

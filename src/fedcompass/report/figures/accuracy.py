@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcompass.errors import SettingsError
-from fedcompass.figures.curves import mean_curve
-from fedcompass.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
-from fedcompass.figures.style import (
+from fedcompass.report.figures.curves import mean_curve
+from fedcompass.report.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
+from fedcompass.report.figures.style import (
     COLUMN,
     check_picture,
     line_look,
     publication_style,
     save_figure,
 )
-from fedcompass.figures.time_axis import show_time
+from fedcompass.report.figures.time_axis import show_time
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:

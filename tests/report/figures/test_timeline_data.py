@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.figures.run_folders import paper_run
+from tests.report.figures.run_folders import paper_run
 
 from fedcompass.errors import JournalError
-from fedcompass.figures.group_colours import group_colours
-from fedcompass.figures.style import GREY, SKY_BLUE
-from fedcompass.figures.timeline_data import (
+from fedcompass.report.figures.group_colours import group_colours
+from fedcompass.report.figures.style import GREY, SKY_BLUE
+from fedcompass.report.figures.timeline_data import (
     Deadline,
     Merge,
     Timeline,

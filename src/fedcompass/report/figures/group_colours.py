@@ -2,8 +2,8 @@
 
 from math import inf
 
-from fedcompass.figures.style import COLOURS, GREY, SKY_BLUE
-from fedcompass.figures.timeline_data import Timeline
+from fedcompass.report.figures.style import COLOURS, GREY, SKY_BLUE
+from fedcompass.report.figures.timeline_data import Timeline
 from fedcompass.vocabulary import GroupId, Seconds
 
 __all__ = ["group_colours"]

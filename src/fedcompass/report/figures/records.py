@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import RunFolderError
-from fedcompass.figures.timeline_data import Timeline, read_timeline
+from fedcompass.report.figures.timeline_data import Timeline, read_timeline
 from fedcompass.report.run_files import RunFiles, find_runs
 from fedcompass.runs.journal import read_journal
 from fedcompass.vocabulary import Seconds

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fedcompass.experiment import Experiment
+from fedcompass.report.tracking import FollowedRun, Status, track
 from fedcompass.simulation.run import simulate
-from fedcompass.tracking import FollowedRun, Status, track
 from fedcompass.vocabulary import Seconds
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import SettingsError
-from fedcompass.figures.records import RunRecord
-from fedcompass.figures.style import check_picture, publication_style
+from fedcompass.report.figures.records import RunRecord
+from fedcompass.report.figures.style import check_picture, publication_style
 
 __all__ = ["draw_fleets_of", "draw_partition_of"]
 
@@ -22,7 +22,7 @@ def draw_partition_of(run: RunRecord, path: Path) -> Path:
     from fedcompass.data.catalogue import load
     from fedcompass.data.partition import class_counts, partition
     from fedcompass.data.partition_settings import PartitionSettings
-    from fedcompass.data.pictures import draw_partition
+    from fedcompass.report.figures.partition import draw_partition
 
     check_picture(path)
     data, split = _table(run, "data"), _table(run, "partition")
@@ -51,8 +51,8 @@ def draw_fleets_of(runs: Sequence[RunRecord], path: Path) -> Path:
         MissingExtra: matplotlib is not installed.
         SettingsError: a run is not a simulation's, or the path is no picture's.
     """
+    from fedcompass.report.figures.fleet import draw_fleet
     from fedcompass.simulation.fleet import Fleet, FleetSettings
-    from fedcompass.simulation.pictures import draw_fleet
 
     check_picture(path)
     fleets: dict[str, Fleet] = {}

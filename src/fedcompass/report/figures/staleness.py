@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from fedcompass.errors import SettingsError
-from fedcompass.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
-from fedcompass.figures.style import (
+from fedcompass.report.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
+from fedcompass.report.figures.style import (
     COLUMN,
     bar_look,
     check_picture,

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import SettingsError
-from fedcompass.figures.group_colours import group_colours
-from fedcompass.figures.records import RunRecord
-from fedcompass.figures.style import (
+from fedcompass.report.figures.group_colours import group_colours
+from fedcompass.report.figures.records import RunRecord
+from fedcompass.report.figures.style import (
     GREY,
     PAGE,
     check_picture,
@@ -16,10 +16,10 @@ from fedcompass.figures.style import (
     publication_style,
     save_figure,
 )
-from fedcompass.figures.time_axis import show_time, time_text
-from fedcompass.figures.timeline_data import Timeline
-from fedcompass.figures.timeline_legend import draw_legend
-from fedcompass.figures.timeline_marks import (
+from fedcompass.report.figures.time_axis import show_time, time_text
+from fedcompass.report.figures.timeline_data import Timeline
+from fedcompass.report.figures.timeline_legend import draw_legend
+from fedcompass.report.figures.timeline_marks import (
     DOTTED,
     MERGED,
     OUTCOMES,

@@ -14,8 +14,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from fedcompass.tracking.measures import JournalMeasures, evaluation_point, summary_metrics
-from fedcompass.tracking.tracker import OpenTracker, Status, Tracker
+from fedcompass.report.tracking.measures import JournalMeasures, evaluation_point, summary_metrics
+from fedcompass.report.tracking.tracker import OpenTracker, Status, Tracker
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["FollowedRun", "track"]

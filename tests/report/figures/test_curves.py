@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from tests.figures.run_folders import accuracies, written_run
+from tests.report.figures.run_folders import accuracies, written_run
 
 from fedcompass.errors import RunFolderError, SettingsError
-from fedcompass.figures.curves import mean_curve
-from fedcompass.figures.records import RunRecord, read_runs, seed_groups, seeds_note
-from fedcompass.figures.staleness import staleness_bins
+from fedcompass.report.figures.curves import mean_curve
+from fedcompass.report.figures.records import RunRecord, read_runs, seed_groups, seeds_note
+from fedcompass.report.figures.staleness import staleness_bins
 
 
 def two_seeds(tmp_path: Path) -> list[RunRecord]:

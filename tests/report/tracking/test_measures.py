@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.run import simulate
-from fedcompass.tracking.measures import (
+from fedcompass.report.tracking.measures import (
     JournalMeasures,
     Point,
     evaluation_point,
     summary_metrics,
 )
+from fedcompass.simulation.run import simulate
 
 
 def points_of(lines: list[dict[str, Any]]) -> list[Point]:
