@@ -204,7 +204,7 @@ def plot(
 def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | None) -> None:
     from fedcompass.data.catalogue import load
     from fedcompass.data.partition import PartitionSettings, class_counts, partition
-    from fedcompass.report.figures.partition import draw_partition
+    from fedcompass.report.figures.setup import draw_partition
 
     (cell,) = entry.cells
     dataset = load(cell.settings.dataset, data_root)
@@ -215,7 +215,7 @@ def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | Non
 
 
 def _draw_paces(path: Path, seed: int) -> None:
-    from fedcompass.report.figures.fleet import draw_fleet
+    from fedcompass.report.figures.setup import draw_fleet
     from fedcompass.simulation.fleet import Fleet, FleetSettings
 
     fleets = {

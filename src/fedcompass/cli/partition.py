@@ -84,7 +84,7 @@ def _usual_clients(dataset: "Dataset", kind: str) -> int:
 
 
 def _draw(counts: "Tensor", path: Path, title: str) -> None:
-    from fedcompass.report.figures.partition import draw_partition
+    from fedcompass.report.figures.setup import draw_partition
 
     with picture_file(path):
         draw_partition(counts, path, title)

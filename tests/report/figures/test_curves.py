@@ -8,7 +8,7 @@ from tests.report.figures.run_folders import accuracies, written_run
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.report.figures.curves import mean_curve
 from fedcompass.report.figures.records import RunRecord, read_runs, seed_groups, seeds_note
-from fedcompass.report.figures.staleness import staleness_bins
+from fedcompass.report.figures.staleness_bars import staleness_bins
 
 
 def two_seeds(tmp_path: Path) -> list[RunRecord]:
@@ -54,7 +54,7 @@ def test_a_metric_that_was_not_measured_is_named(tmp_path: Path) -> None:
 def test_damaged_metrics_are_one_line(tmp_path: Path) -> None:
     folder = written_run(tmp_path / "run", [])
     (folder / "metrics.jsonl").write_text("{\n")
-    with pytest.raises(RunFolderError, match=r"metrics\.jsonl is damaged: .*; leave the run out"):
+    with pytest.raises(RunFolderError, match=r"metrics\.jsonl: line 1 is damaged: .*; leave"):
         _ = read_runs([folder])[0].curve
 
 

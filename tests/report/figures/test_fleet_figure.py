@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedcompass.errors import MissingExtra, SettingsError
-from fedcompass.report.figures.fleet import draw_fleet
+from fedcompass.report.figures.setup import draw_fleet
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 
 
@@ -31,7 +31,7 @@ def test_nothing_to_draw_and_unknown_formats_are_refused(tmp_path: Path) -> None
     pytest.importorskip("matplotlib", reason="needs the plot extra")
     with pytest.raises(SettingsError, match="there is no client to draw"):
         draw_fleet([], tmp_path / "none.png")
-    with pytest.raises(SettingsError, match=r"has the suffix '\.doc'; allowed: .*\.png"):
+    with pytest.raises(SettingsError, match=r"fleet\.doc has no ending .* allowed: .*\.png"):
         draw_fleet([0.1], tmp_path / "fleet.doc")
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.partition import draw_partition
+from fedcompass.report.figures.setup import draw_partition
 
 pytest.importorskip("matplotlib", reason="drawing needs the plot extra")
 
@@ -40,7 +40,7 @@ def test_without_matplotlib_the_extra_is_named() -> None:
     program = (
         "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None\n"
         "import pathlib, torch\n"
-        "from fedcompass.report.figures.partition import draw_partition\n"
+        "from fedcompass.report.figures.setup import draw_partition\n"
         "try: draw_partition(torch.ones(2, 2), pathlib.Path('x.png'))\n"
         "except ImportError as error: print(error)"
     )

@@ -8,15 +8,15 @@ import pytest
 from tests.report.figures.run_folders import paper_run
 
 from fedcompass.errors import JournalError
-from fedcompass.report.figures.group_colours import group_colours
 from fedcompass.report.figures.style import GREY, SKY_BLUE
 from fedcompass.report.figures.timeline_data import (
     Deadline,
-    Merge,
+    MergeMark,
     Timeline,
     read_timeline,
     timeline_of,
 )
+from fedcompass.report.figures.timeline_legend import group_colours
 from fedcompass.runs.tally import LocalRound, Span
 
 
@@ -104,7 +104,7 @@ def test_a_run_that_went_the_whole_way_is_drawn_to_its_horizon() -> None:
 def test_lines_of_a_merge_name_its_contributors() -> None:
     commit = {"command": "Commit", "at": 2.0, "version": 1, "contributions": [["a", 1, 0]]}
     commit["buffers"] = [0]
-    assert timeline_of([*joined("a"), commit]).merges == [Merge(2.0, 1, (("a", 0),))]
+    assert timeline_of([*joined("a"), commit]).merges == [MergeMark(2.0, 1, (("a", 0),))]
 
 
 def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:

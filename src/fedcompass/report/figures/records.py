@@ -1,16 +1,14 @@
 """What run folders hold, as figures need it: settings, curve, journal."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedcompass.errors import RunFolderError
 from fedcompass.report.figures.timeline_data import Timeline, read_timeline
-from fedcompass.report.run_files import RunFiles, find_runs
-from fedcompass.runs.journal import read_journal
+from fedcompass.report.run_files import RunFiles, find_runs, flat
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunRecord", "SeedGroup", "read_runs", "seed_groups", "seeds_note"]
@@ -32,7 +30,7 @@ class RunRecord:
         given = self.settings.get("strategy")
         if isinstance(given, Mapping) and "name" in given:
             return str(given["name"])
-        _, header = next(read_journal(self.files.journal))
+        header = next(self.files.records(), {})
         return str(header.get("strategy", {}).get("name", self.name))
 
     @property
@@ -48,15 +46,8 @@ class RunRecord:
 
     @cached_property
     def curve(self) -> list[dict[str, Any]]:
-        """One row per evaluation; empty if nothing was measured. A line cut off is left out."""
-        path = self.files.metrics
-        if not path.exists():
-            return []
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        try:
-            return [json.loads(line) for line in lines if line.endswith("\n")]
-        except ValueError as error:
-            raise RunFolderError(f"{path} is damaged: {error}; leave the run out") from None
+        """One row per evaluation; empty if nothing was measured."""
+        return list(self.files.evaluations())
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -128,10 +119,8 @@ def seeds_note(groups: Sequence[SeedGroup]) -> str | None:
 
 
 def _without_seed(run: RunRecord) -> dict[str, str]:
-    flat = dict(_flat(run.settings))
-    return {
-        key: value for key, value in flat.items() if key not in ("seed", "data.root", "fingerprint")
-    }
+    apart = ("seed", "data.root", "fingerprint")
+    return {key: str(value) for key, value in flat(run.settings).items() if key not in apart}
 
 
 def _label(run: RunRecord, namesakes: Sequence[RunRecord]) -> str:
@@ -143,11 +132,3 @@ def _label(run: RunRecord, namesakes: Sequence[RunRecord]) -> str:
     apart = [key for key in keys if len({table.get(key) for table in tables}) > 1]
     marks = [f"{key.rpartition('.')[2]} {own.get(key, 'unset')}" for key in apart[:2]]
     return f"{run.strategy} ({', '.join(marks)})"
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, str(value)

@@ -1,13 +1,16 @@
-"""How our figures look: column width, small sans text kept as text, colours everybody can tell."""
+"""How our figures look: widths, small sans text kept as text, colours everybody can tell, time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import MissingExtra, SettingsError
+from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
@@ -16,14 +19,18 @@ __all__ = [
     "DASHES",
     "GREY",
     "PAGE",
+    "Picture",
     "SKY_BLUE",
     "bar_look",
     "check_picture",
     "ink_on",
     "line_look",
+    "new_figure",
     "paler",
     "publication_style",
     "save_figure",
+    "show_time",
+    "time_text",
 ]
 
 COLUMN = 3.5
@@ -67,6 +74,40 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+_STEPS = (5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 14400, 36000, 86400)
+_MOST_TICKS = 9
+_PLAIN_SECONDS = 120.0  # up to here plain seconds are easier to read
+_HOURS = 2 * 3600.0  # from here on hours and minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure that is asked for: a .pdf, .png or .svg file, its width, the part of time it shows.
+
+    width: in inches.
+    end: of the time shown; None: the run's.
+    """
+
+    path: Path
+    width: float = COLUMN
+    start: Seconds = 0.0
+    end: Seconds | None = None
+
+    @contextmanager
+    def axes(self) -> "Iterator[Axes]":
+        """An empty axes of a column's shape in our style; what is drawn inside is written.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+            SettingsError: the path is no picture's.
+        """
+        check_picture(self.path)
+        with publication_style():
+            figure = new_figure(self.width, 0.72 * min(self.width, 5.0))
+            yield figure.add_subplot()
+            save_figure(figure, self.path)
+
+
 @contextmanager
 def publication_style() -> Iterator[None]:
     """Draw inside with our style; matplotlib's settings are as before afterwards.
@@ -77,27 +118,50 @@ def publication_style() -> Iterator[None]:
     try:
         from matplotlib import rc_context
     except ImportError:
-        raise MissingExtra("matplotlib", "plot", "drawing") from None
+        raise _missing() from None
     with rc_context(_STYLE):
         yield
 
 
-def check_picture(path: Path) -> Path:
-    """The path, if its ending is one of a picture we draw.
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure, in inches.
 
     Raises:
-        SettingsError: it is not.
+        MissingExtra: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise _missing() from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _missing() -> MissingExtra:
+    return MissingExtra("matplotlib", "plot", "drawing")
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a path whose ending is not one of a picture we draw.
+
+    Raises:
+        SettingsError: listing the endings.
     """
     if path.suffix.lower() not in _FORMATS:
         raise SettingsError(f"{path} has no ending for a figure; allowed: {', '.join(_FORMATS)}")
-    return path
 
 
-def save_figure(figure: "Figure", path: Path) -> Path:
-    """Write a figure in the format its path ends with, without the time of day in it."""
+def save_figure(figure: "Figure", path: Path, dpi: int = 300) -> Path:
+    """Write a figure in the format its path ends with, without the time of day in it.
+
+    Missing folders are made.
+
+    Raises:
+        SettingsError: the path is no picture's.
+    """
     check_picture(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-    figure.savefig(path, dpi=300, metadata=undated.get(path.suffix.lower()))
+    figure.savefig(path, dpi=dpi, metadata=undated.get(path.suffix.lower()))
     return path
 
 
@@ -127,3 +191,25 @@ def paler(colour: str) -> str:
     """A colour mixed with white."""
     channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{round(0.45 * c + 0.55 * 255):02X}" for c in channels)
+
+
+def show_time(axes: "Axes", start: Seconds, end: Seconds) -> None:
+    """Let an axes' x axis go from start to end, with ticks at round times."""
+    from matplotlib.ticker import FuncFormatter, MultipleLocator
+
+    axes.set_xlim(start, end if end > start else start + 1.0)
+    if end < _PLAIN_SECONDS:
+        axes.set_xlabel("time (s)")
+        return
+    spacing = next((s for s in _STEPS if (end - start) / s <= _MOST_TICKS), _STEPS[-1])
+    axes.xaxis.set_major_locator(MultipleLocator(spacing))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: time_text(at, end)))
+    axes.set_xlabel("time (h:min)" if end >= _HOURS else "time (min:s)")
+
+
+def time_text(at: Seconds, end: Seconds) -> str:
+    """A moment as the axis of a run that ends at `end` writes it."""
+    if end < _PLAIN_SECONDS:
+        return f"{at:.1f}"
+    big, small = divmod(round(at / 60 if end >= _HOURS else at), 60)
+    return f"{big:02d}:{small:02d}"

@@ -1,30 +1,31 @@
 """The paper's overview figure for any run: one lane per client, bars for local rounds."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.group_colours import group_colours
 from fedcompass.report.figures.records import RunRecord
 from fedcompass.report.figures.style import (
     GREY,
-    PAGE,
+    Picture,
     check_picture,
     ink_on,
+    new_figure,
     paler,
     publication_style,
     save_figure,
+    show_time,
+    time_text,
 )
-from fedcompass.report.figures.time_axis import show_time, time_text
 from fedcompass.report.figures.timeline_data import Timeline
-from fedcompass.report.figures.timeline_legend import draw_legend
-from fedcompass.report.figures.timeline_marks import (
+from fedcompass.report.figures.timeline_legend import (
     DOTTED,
     MERGED,
     OUTCOMES,
     SHORT_WAIT,
     WAITING,
+    draw_legend,
+    group_colours,
     outcome_mark,
 )
 from fedcompass.runs.tally import LocalRound, Span
@@ -45,31 +46,18 @@ _LINE = 0.03  # inches that a vertical line needs to be seen apart from others
 _HIGHEST = 40.0  # inches
 
 
-def draw_timeline(
-    runs: Sequence[RunRecord],
-    path: Path,
-    *,
-    width: float = PAGE,
-    start: Seconds = 0.0,
-    end: Seconds | None = None,
-) -> Path:
+def draw_timeline(runs: Sequence[RunRecord], picture: Picture) -> None:
     """Draw who trained when; several runs stand below each other on one time axis.
-
-    Args:
-        runs: at least one.
-        path: a .pdf, .png or .svg file.
-        width: of the figure, in inches.
-        start: show the run from this time on.
-        end: up to here; left out: all of it.
 
     Raises:
         MissingExtra: matplotlib is not installed.
         JournalError: a run's journal cannot be read.
         SettingsError: there is nothing to draw, or the path is no picture's.
     """
-    check_picture(path)
+    check_picture(picture.path)
+    start, width = picture.start, picture.width
     timelines = [run.timeline for run in runs]
-    last = end if end is not None else max(timeline.end for timeline in timelines)
+    last = max(t.end for t in timelines) if picture.end is None else picture.end
     if not any(timeline.rounds for timeline in timelines) or last <= start:
         raise SettingsError(f"nobody trains from {start:g} s to {last:g} s; nothing to draw")
     with publication_style():
@@ -80,16 +68,14 @@ def draw_timeline(
                 axes.set_title(run.name, loc="left", pad=12)
         show_time(panels[-1], start, last)
         draw_legend(figure, timelines, start, last)
-        return save_figure(figure, path)
+        save_figure(figure, picture.path)
 
 
 def _panels(timelines: Sequence[Timeline], width: float) -> "tuple[Figure, Sequence[Axes]]":
     """An empty figure with one axes per run, as high as its lanes need."""
-    from matplotlib.figure import Figure
-
     lanes = [max(len(timeline.clients), 1) for timeline in timelines]
     height = min(sum(_LANE * n + 0.3 for n in lanes) + 0.75, _HIGHEST)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = new_figure(width, height)
     ratios = [n + 1.0 for n in lanes]
     axes = figure.subplots(len(lanes), 1, sharex=True, squeeze=False, height_ratios=ratios)
     return figure, list(axes[:, 0])

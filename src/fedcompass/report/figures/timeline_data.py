@@ -9,11 +9,11 @@ from fedcompass.runs.journal import read_journal
 from fedcompass.runs.tally import LocalRound, Span, Tally
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds
 
-__all__ = ["Deadline", "Merge", "Timeline", "read_timeline", "timeline_of"]
+__all__ = ["Deadline", "MergeMark", "Timeline", "read_timeline", "timeline_of"]
 
 
 @dataclass(slots=True, frozen=True)
-class Merge:
+class MergeMark:
     """A new global model, and who is in it with which staleness."""
 
     at: Seconds
@@ -36,7 +36,7 @@ class Timeline:
     clients: list[ClientId] = field(default_factory=list)  # in order of joining
     rounds: list[LocalRound] = field(default_factory=list)
     waits: list[Span] = field(default_factory=list)
-    merges: list[Merge] = field(default_factory=list)
+    merges: list[MergeMark] = field(default_factory=list)
     deadlines: list[Deadline] = field(default_factory=list)
     end: Seconds = 0.0  # of the run, or its last event so far
 
@@ -50,7 +50,7 @@ class Timeline:
         match record.get("command"):
             case "Commit":
                 stale = tuple((client, u) for client, _, u in record["contributions"])
-                self.merges.append(Merge(record["at"], record["version"], stale))
+                self.merges.append(MergeMark(record["at"], record["version"], stale))
             case "SetDeadline":
                 self.deadlines.append(Deadline(record["at"], record["group"]))
             case _:

@@ -1,17 +1,76 @@
-"""What the colours, lines and marks of a timeline mean."""
+"""How a timeline's groups, waits, merges and marks look, in the lanes and in the legend."""
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
-from fedcompass.report.figures.group_colours import group_colours
-from fedcompass.report.figures.style import COLOURS, GREY
+from fedcompass.report.figures.style import COLOURS, GREY, SKY_BLUE
 from fedcompass.report.figures.timeline_data import Timeline
-from fedcompass.report.figures.timeline_marks import DOTTED, MERGED, OUTCOMES, WAITING, outcome_mark
 from fedcompass.runs.tally import Outcome
 from fedcompass.vocabulary import GroupId, Seconds
 
-__all__ = ["draw_legend"]
+__all__ = [
+    "DOTTED",
+    "MERGED",
+    "OUTCOMES",
+    "SHORT_WAIT",
+    "WAITING",
+    "draw_legend",
+    "group_colours",
+    "outcome_mark",
+]
+
+OUTCOMES: dict[Outcome, tuple[str, str]] = {
+    "late": ("D", "late"),
+    "refused": ("X", "refused"),
+    "lost": ("x", "lost"),
+}
+WAITING: dict[str, Any] = {
+    "facecolor": "white",
+    "edgecolor": "0.75",
+    "hatch": "//////",
+    "linewidth": 0.4,
+}
+SHORT_WAIT: dict[str, Any] = {"facecolor": "0.9", "linewidth": 0.0}  # no room for a hatch
+DOTTED = (0, (1.0, 1.3))
+MERGED: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "o",
+    "markersize": 2.6,
+    "markerfacecolor": "0.15",
+    "markeredgecolor": "white",
+    "markeredgewidth": 0.4,
+}
+
+
+def outcome_mark(marker: str) -> dict[str, Any]:
+    """How the end of a round that did not go as planned is drawn."""
+    return {
+        "linestyle": "none",
+        "marker": marker,
+        "markersize": 5,
+        "markerfacecolor": "white",
+        "markeredgecolor": "black",
+        "markeredgewidth": 0.9,
+        "zorder": 6,
+    }
+
+
+def group_colours(timeline: Timeline) -> dict[GroupId | None, str]:
+    """A colour for each group, in order of opening: the one that was last seen longest ago.
+
+    Under None: rounds outside groups, grey beside groups, sky blue where there are none.
+    """
+    last_seen: dict[GroupId, Seconds] = {}
+    for work in timeline.rounds:
+        if work.group is not None:
+            last_seen[work.group] = max(work.end, last_seen.get(work.group, -inf))
+    busy_until = dict.fromkeys(COLOURS, -inf)
+    colours: dict[GroupId | None, str] = {None: GREY if last_seen else SKY_BLUE}
+    for group in sorted(last_seen):
+        colours[group] = min(COLOURS, key=busy_until.__getitem__)
+        busy_until[colours[group]] = last_seen[group]
+    return colours
 
 
 def draw_legend(figure: Any, timelines: Sequence[Timeline], start: Seconds, end: Seconds) -> None:

@@ -11,7 +11,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import MissingExtra, SettingsError
-from fedcompass.report.tracking.tracker import OpenTracker, Status
+from fedcompass.report.tracking.followed_run import OpenTracker, Status
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:

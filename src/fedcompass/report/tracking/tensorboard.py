@@ -7,7 +7,7 @@ from time import time
 from typing import Any
 
 from fedcompass.errors import MissingExtra, SettingsError
-from fedcompass.report.tracking.tracker import OpenTracker, Status
+from fedcompass.report.tracking.followed_run import OpenTracker, Status
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["TensorBoardTracker", "tensorboard_opener"]

@@ -2,20 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from math import inf
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from fedcompass.errors import SettingsError
 from fedcompass.report.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
-from fedcompass.report.figures.style import (
-    COLUMN,
-    bar_look,
-    check_picture,
-    publication_style,
-    save_figure,
-)
-from fedcompass.vocabulary import Seconds
+from fedcompass.report.figures.style import Picture, bar_look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,40 +20,21 @@ _MOST_PLAIN = 8  # up to this staleness every value has a bar of its own
 Bin = tuple[int, int]  # first and last staleness
 
 
-def draw_staleness(
-    runs: Sequence[RunRecord],
-    path: Path,
-    *,
-    width: float = COLUMN,
-    start: Seconds = 0.0,
-    end: Seconds | None = None,
-) -> Path:
+def draw_staleness(runs: Sequence[RunRecord], picture: Picture) -> None:
     """Draw the staleness of merged updates; over several seeds the mean and standard deviation.
-
-    Args:
-        runs: at least one.
-        path: a .pdf, .png or .svg file.
-        width: of the figure, in inches.
-        start: count merges from this time on.
-        end: up to here; left out: all of them.
 
     Raises:
         MissingExtra: matplotlib is not installed.
         JournalError: a run's journal cannot be read.
         SettingsError: nothing was merged, or the path is no picture's.
     """
-    check_picture(path)
     groups = seed_groups(runs)
-    counts = [[_counts(run, start, end) for run in group.runs] for group in groups]
+    counts = [[_counts(run, picture) for run in group.runs] for group in groups]
     most = max((u for runs in counts for count in runs for u in count), default=None)
     if most is None:
         raise SettingsError("nothing was merged; there is no staleness to draw")
     bins = staleness_bins(most)
-    with publication_style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(width, 0.72 * min(width, 5.0)), layout="constrained")
-        axes = figure.add_subplot()
+    with picture.axes() as axes:
         for number, (group, counted) in enumerate(zip(groups, counts, strict=True)):
             _draw_bars(axes, group, counted, bins, number, len(groups))
         axes.set_xticks(range(len(bins)), [_name(b) for b in bins])
@@ -70,7 +44,6 @@ def draw_staleness(
         axes.set_axisbelow(True)
         axes.set_ylim(bottom=0.0)
         axes.legend(loc="upper right", title=seeds_note(groups))
-        return save_figure(figure, path)
 
 
 def staleness_bins(most: int) -> list[Bin]:
@@ -89,11 +62,11 @@ def _name(values: Bin) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
-def _counts(run: RunRecord, start: Seconds, end: Seconds | None) -> Counter[int]:
+def _counts(run: RunRecord, picture: Picture) -> Counter[int]:
     return Counter(
         staleness
         for merge in run.timeline.merges
-        if merge.at >= start and (end is None or merge.at <= end)
+        if picture.start <= merge.at <= (inf if picture.end is None else picture.end)
         for _, staleness in merge.contributions
     )
 

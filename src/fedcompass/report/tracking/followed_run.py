@@ -6,23 +6,52 @@ that ended long ago.
 
 import json
 import logging
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
-from fedcompass.report.tracking.measures import JournalMeasures, evaluation_point, summary_metrics
-from fedcompass.report.tracking.tracker import OpenTracker, Status, Tracker
+from fedcompass.report.following import Following
+from fedcompass.report.run_files import RunFiles, flat
+from fedcompass.report.tracking.measures import (
+    JournalMeasures,
+    Point,
+    evaluation_point,
+    summary_metrics,
+)
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["FollowedRun", "track"]
-
-_SETTINGS = ("experiment.toml", "deployment.toml")  # of a simulation, of a deployment
+__all__ = ["FollowedRun", "OpenTracker", "Status", "Tracker", "track"]
 
 _log = logging.getLogger(__name__)
+
+Status: TypeAlias = Literal["finished", "stopped", "failed"]
+"""How a run ended; a stopped one can be resumed."""
+
+
+class Tracker(Protocol):
+    """One run in a tracking tool."""
+
+    def settings(self, values: Mapping[str, Any]) -> None:
+        """Take the run's settings, by dotted key."""
+        ...
+
+    def metrics(self, values: Mapping[str, float], *, step: int, at: Seconds) -> None:
+        """Take metrics of one global model, whose version is the step, at a time of the run."""
+        ...
+
+    def flush(self) -> None:
+        """Send on what was kept back."""
+        ...
+
+    def close(self, summary: Mapping[str, float], status: Status) -> None:
+        """Take what came out, if anything, and end."""
+        ...
+
+
+OpenTracker: TypeAlias = Callable[[str], Tracker]
+"""Begins a run of that name in a tracking tool."""
 
 
 def track(folder: Path, name: str, openers: Sequence[OpenTracker]) -> None:
@@ -50,16 +79,15 @@ class FollowedRun:
     def __init__(
         self, folder: Path, name: str, openers: Sequence[OpenTracker], *, every: Seconds = 5.0
     ) -> None:
-        self._folder, self._name, self._openers, self._every = folder, name, openers, every
+        self._files, self._name, self._openers, self._every = RunFiles(folder), name, openers, every
         self._trackers: list[Tracker] = []
-        self._journal = _GrowingFile(folder / "journal.jsonl")
-        self._rows = _GrowingFile(folder / "metrics.jsonl")
+        self._following = Following([self._files])
         self._measures = JournalMeasures()
         self._looked = monotonic()
         self._target_metric = ""
 
     def __enter__(self) -> Self:
-        settings = _settings(self._folder)
+        settings = _plain(flat(self._files.settings() or {}))
         self._target_metric = str(settings.get("evaluation.target_metric", "accuracy"))
         try:
             for opener in self._openers:
@@ -82,12 +110,7 @@ class FollowedRun:
         """Hand on everything that is new in the folder."""
         if not self._trackers:
             return
-        points = [
-            point
-            for record in self._journal.new_records()
-            if (point := self._measures.take(record)) is not None
-        ]
-        points += [evaluation_point(row, self._target_metric) for row in self._rows.new_records()]
+        points = list(self._new_points())
         for tracker in list(self._trackers):
             try:
                 for point in points:
@@ -96,48 +119,40 @@ class FollowedRun:
             except Exception as error:  # whatever a tool or its network raises
                 self._drop(tracker, error)
 
+    def _new_points(self) -> Iterator[Point]:
+        for message in self._following.news():
+            if message.kind == "reset":
+                self._measures = JournalMeasures()
+            elif message.kind == "lines":
+                for line in message.content["text"].split("\n")[:-1]:
+                    point = self._point(message.content["file"], json.loads(line))
+                    if point is not None:
+                        yield point
+
+    def _point(self, file: str, record: dict[str, Any]) -> Point | None:
+        if file == "journal":
+            return self._measures.take(record)
+        return evaluation_point(record, self._target_metric)
+
     def _drop(self, tracker: Tracker, error: Exception) -> None:
         self._trackers.remove(tracker)
         _log.warning(
             "%s stopped tracking: %s; the run goes on, its record in %s is complete",
             type(tracker).__name__,
             _first_line(error),
-            self._folder,
+            self._files.path,
         )
         with suppress(Exception):
             tracker.close({}, "failed")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.catch_up()
-        summary = summary_metrics(_json(self._folder / "summary.json"))
+        summary = summary_metrics(self._files.summary() or {})
         for tracker in list(self._trackers):
             try:
                 tracker.close(summary, _status(kind))
             except Exception as failure:  # as above
                 self._drop(tracker, failure)
-
-
-class _GrowingFile:
-    """JSON lines that another writer appends to; a line cut off so far is left for later."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
-
-    def new_records(self) -> Iterator[dict[str, Any]]:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offset += len(line)
-                yield json.loads(line)
 
 
 def _status(kind: type[BaseException] | None) -> Status:
@@ -146,29 +161,10 @@ def _status(kind: type[BaseException] | None) -> Status:
     return "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    for name in _SETTINGS:
-        if (folder / name).is_file():
-            return _flat(tomllib.loads((folder / name).read_text(encoding="utf-8")))
-    return {}
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys; lists as text."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value if isinstance(value, bool | int | float) else str(value)
-    return flat
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return loaded
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers and switches as they are, everything else as text."""
+    plain = bool | int | float
+    return {k: v if isinstance(v, plain) else str(v) for k, v in settings.items()}
 
 
 def _first_line(error: Exception) -> str:
