@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from fedcompass import as_run, strategies
-from fedcompass.data.medical.finding import usual_clients
+from fedcompass.data.medical.loading import usual_clients
 from fedcompass.data.partition_settings import PartitionSettings
 from fedcompass.data.sources import MEDICAL
 from fedcompass.errors import SettingsError

@@ -11,10 +11,10 @@ from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.options import next_free
-from fedcompass.cli.plain_table import plain_table
 from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import assigned, file_and_options, given
 from fedcompass.cli.sweep import RESULTS, SWEEP_FILE
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import RunFolderError, SettingsError
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def compare(
     first = sweep.experiments()[0]
     print(_what(sweep, first), flush=True)
     about_data(first)
-    with SweepProgress(sweep, store) as progress:
+    progress = SweepProgress(sweep, store)
+    with progress.live:
         _carry_out(sweep, store, progress, openers, workers=workers, device=device)
     comparison = Comparison(Results.of_plan(sweep.plan(), store), _REFERENCE)
     print(_table(comparison))
@@ -201,7 +202,7 @@ def _carry_out(
                 progress.update(record)
     except KeyboardInterrupt:
         goes_on = f". To go on: fedcompass compare --resume {root}" if root.exists() else ""
-        progress.say(f"\nstopped; {progress.state()}{goes_on}")
+        progress.live.say(f"\nstopped; {progress.state()}{goes_on}")
         raise typer.Exit(130) from None
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.picture_file import PictureOption, picture_file
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.options import PictureOption, picture_file
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:

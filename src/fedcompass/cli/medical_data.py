@@ -1,18 +1,16 @@
 """What the command line says about medical data: which centers are there, with how many samples."""
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcompass.cli.plain_table import plain_table
-from fedcompass.data.medical.sources import SOURCES
+from fedcompass.cli.progress import bars
+from fedcompass.cli.text import plain_table
+from fedcompass.data.medical.published import SOURCES
 
 if TYPE_CHECKING:
     from fedcompass.data.dataset import Dataset
     from fedcompass.data.medical.census import CenterCensus
-    from fedcompass.data.medical.prepared import Progress
     from fedcompass.experiment import Experiment
 
 __all__ = ["about_data", "check_centers", "list_centers"]
@@ -31,7 +29,7 @@ def about_data(experiment: "Experiment") -> None:
 
 def list_centers(root: Path | None) -> str:
     """A table of the medical datasets: how many centers of each were found, and where."""
-    from fedcompass.data.medical.finding import find
+    from fedcompass.data.medical.loading import find
     from fedcompass.errors import DataError
 
     rows = []
@@ -48,7 +46,7 @@ def list_centers(root: Path | None) -> str:
 def check_centers(name: str, root: Path | None) -> str:
     """Read and prepare a dataset whole; its samples and labels per center, and what is missing."""
     from fedcompass.data.medical.census import census
-    from fedcompass.data.medical.finding import find
+    from fedcompass.data.medical.loading import find
 
     source = SOURCES[name]
     dataset = _loaded(name, root)
@@ -96,33 +94,6 @@ def _labels(part: str, rows: "Sequence[CenterCensus]", names: Sequence[str]) -> 
 def _loaded(name: str, root: Path | None) -> "Dataset":
     from fedcompass.data.medical.loading import load
 
-    with _bar(name) as progress:
+    told = f"prepared {name}, {{}}: {{}} samples".format
+    with bars(f"preparing {name}, {{}}", told) as progress:
         return load(name, root, progress)
-
-
-@contextmanager
-def _bar(name: str) -> "Iterator[Progress]":
-    """A bar in a terminal, a line for each finished part elsewhere; both on stderr."""
-    if not sys.stderr.isatty():
-        yield lambda part, done, total: _tell_when_done(f"{name}, {part}", done, total)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    text = TextColumn("{task.description}", markup=False)
-    columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        tasks = {}
-
-        def show(part: str, done: int, total: int) -> None:
-            if part not in tasks:
-                tasks[part] = bars.add_task(f"preparing {name}, {part}", total=total)
-            bars.update(tasks[part], completed=done)
-
-        yield show
-
-
-def _tell_when_done(what: str, done: int, total: int) -> None:
-    if done == total:
-        print(f"prepared {what}: {total} samples", file=sys.stderr, flush=True)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.options import DataRoot, picture_file
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -165,11 +166,10 @@ def plot(
     ] = None,
     seeds: _Shown = None,
     seed: Annotated[int, typer.Option(help="Of a partition or a fleet.")] = 0,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
+    data_root: DataRoot = None,
     results: ResultsOption = None,
 ) -> None:
     """Draw a figure."""
-    from fedcompass.cli.picture_file import picture_file
     from fedcompass.paper.catalogue import entry_named
     from fedcompass.paper.stored_runs import StoredRuns, results_folder
 

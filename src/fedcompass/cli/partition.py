@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.picture_file import PictureOption, picture_file
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.options import DataRoot, PictureOption, picture_file
+from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ def partition(
     alpha2: Annotated[
         float | None, typer.Option(help="dual-dirichlet: how even a client's classes are; 0.5.")
     ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
+    data_root: DataRoot = None,
     output: PictureOption = None,
     as_json: Annotated[
         bool,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcompass.cli.picture_file import picture_file
+from fedcompass.cli.options import picture_file
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:

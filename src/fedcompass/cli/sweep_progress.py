@@ -1,13 +1,11 @@
 """Progress of a sweep: a live table in a terminal, a line per run elsewhere."""
 
-import sys
 from collections import Counter
 from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from fedcompass.cli.duration import in_words
-from fedcompass.cli.metric_text import metric_text
+from fedcompass.cli.progress import LiveTable
+from fedcompass.cli.text import in_words, metric_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +24,7 @@ _Place: TypeAlias = tuple[tuple[str, ...], str]
 class SweepProgress:
     """Counts the runs of each cell that are done, and guesses how long the rest will take.
 
-    is_complete: whether all are done.
+    live: shows it; use it in a `with`.
     """
 
     def __init__(self, sweep: "Sweep", store: "Store") -> None:
@@ -47,7 +45,7 @@ class SweepProgress:
             self._done.update(self._cell(planned) for planned in self._places[key])
         self._before = len(self._finished)
         self._started = monotonic()
-        self._live: Any = None
+        self.live = LiveTable(self._table)
 
     @property
     def is_complete(self) -> bool:
@@ -70,15 +68,8 @@ class SweepProgress:
             self._failed.update(cells)
         if record.outcome is not None and record.outcome.broke_off:
             self._broke_off.add(record.key)
-        if self._live is None or not record.is_done or record.key in self._broke_off:
-            self.say(self._line(record))
-
-    def say(self, line: str) -> None:
-        """Print a line to stderr, above the live table if there is one."""
-        if self._live is None:
-            print(line, file=sys.stderr, flush=True)
-        else:
-            self._live.console.print(line, markup=False, highlight=False)
+        if not self.live.is_live or not record.is_done or record.key in self._broke_off:
+            self.live.say(self._line(record))
 
     def _cell(self, planned: "Planned") -> _Place:
         """Where a run stands in the live table."""
@@ -127,29 +118,6 @@ class SweepProgress:
         colour = "green" if self._done[cell] == self._planned[cell] else "default"
         failed = f" [red]{self._failed[cell]} failed[/]" if self._failed[cell] else ""
         return f"[{colour}]{self._done[cell]}/{self._planned[cell]}[/]{failed}"
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(
-                get_renderable=self._table,
-                console=Console(stderr=True),
-                refresh_per_second=2,
-                transient=True,
-            )
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
 
 def _broke_off(record: "Record | None") -> bool:

@@ -8,11 +8,9 @@ from torch import nn
 
 from fedcompass.errors import SettingsError
 from fedcompass.models.cnn import mnist_cnn
-from fedcompass.models.efficientnet import efficientnet_b0
+from fedcompass.models.efficientnet import efficientnet_b0, quick_efficientnet_b0
 from fedcompass.models.factory import FORMS, call_factory, find_factory
-from fedcompass.models.linear import linear
-from fedcompass.models.mlp import mlp
-from fedcompass.models.quick_efficientnet import quick_efficientnet_b0
+from fedcompass.models.mlp import linear, mlp
 from fedcompass.models.resnet import resnet18
 from fedcompass.models.unet3d import unet3d
 from fedcompass.settings import unknown_key
