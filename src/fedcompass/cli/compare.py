@@ -128,7 +128,7 @@ def _sweep(
     strategies: str,
     seeds: int,
 ) -> "Sweep":
-    """A strategy gets those strategy settings it has; one that none has is left out.
+    """Gives each strategy the settings it has; a setting that no strategy has is dropped.
 
     Raises:
         SettingsError: one line about the first thing that is wrong, such as a --set that none has.

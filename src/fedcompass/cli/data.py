@@ -1,4 +1,4 @@
-"""`fedcompass data`: which datasets there are, whether they are sound, and how to get them."""
+"""`fedcompass data`: list datasets, check them, download them."""
 
 import shlex
 import sys
@@ -97,7 +97,7 @@ def _fetch(
         str | None, typer.Option(help="A mirror of your own that holds the published files.")
     ] = None,
 ) -> None:
-    """Download a dataset; one that was interrupted goes on where it stopped."""
+    """Download a dataset; an interrupted download continues where it stopped."""
     from fedcompass.data.fetch import fetch
     from fedcompass.data.places import roots
 
@@ -118,7 +118,7 @@ def _fetch(
 
 
 def _command(name: str, to: Path | None, base_url: str | None) -> str:
-    """The command that goes on, ready to paste."""
+    """The command that continues the download, ready to paste."""
     words = ["fedcompass", "data", "fetch", name]
     words += ["--to", str(to)] if to is not None else []
     words += ["--base-url", base_url] if base_url is not None else []

@@ -48,7 +48,7 @@ def fleet(
         float | None, typer.Option(help="No drawn pace is below this fraction of the mean; 0.02.")
     ] = None,
     speed_change: Annotated[
-        float | None, typer.Option(help="Chance per round that a pace is drawn anew; 0.")
+        float | None, typer.Option(help="Chance per round that a pace is drawn again; 0.")
     ] = None,
     trace: Annotated[
         Path | None,
@@ -90,7 +90,7 @@ def fleet(
 
 
 def _traced(trace: Path, drawn: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a fleet from a file; what decides a draw has no say in it."""
+    """The settings of a fleet from a file; refuses options that belong to a drawn fleet."""
     options = {"mean_seconds_per_step": "mean", "resample_probability": "speed-change"}
     for name, value in drawn.items():
         if value is not None and value != "trace":
@@ -100,7 +100,7 @@ def _traced(trace: Path, drawn: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clients_in(trace: Path) -> int:
-    """How many different clients a file names; what is wrong with it, the fleet will say."""
+    """How many different clients a file names; the fleet reports what is wrong with the file."""
     try:
         with trace.open(newline="", encoding="utf-8-sig") as file:
             named = {row[0].strip() for row in csv.reader(file) if row}

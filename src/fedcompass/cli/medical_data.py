@@ -1,4 +1,4 @@
-"""What the command line says about medical data: which centers are there, with how many samples."""
+"""Medical data on the command line: which centers were found, and their samples."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ __all__ = ["about_data", "check_centers", "list_centers"]
 
 
 def about_data(experiment: "Experiment") -> None:
-    """Prepare an experiment's data with a progress bar, and say what one must know about them."""
+    """Prepare an experiment's data with a progress bar, then print remarks about them."""
     from fedcompass.simulation.problems import remarks_on
 
     name, root = experiment.data.name, experiment.data.root

@@ -53,7 +53,7 @@ def partition(
         ),
     ] = False,
 ) -> None:
-    """Deal a dataset out to clients: the table and the figure."""
+    """Split a dataset among clients and show the split: the table and the figure."""
     from fedcompass.data.catalogue import load
     from fedcompass.data.partition import PartitionSettings, class_counts
     from fedcompass.data.partition import partition as deal
@@ -105,7 +105,7 @@ def _classes_held(counts: "Tensor") -> str:
 
 
 def _table(counts: "Tensor") -> str:
-    """A row per client, a column per class; without any a dot, so that the eye finds the rest."""
+    """A row per client, a column per class; a dot for zero makes the rest easy to see."""
     total = int(counts.sum())
     rows = [
         [

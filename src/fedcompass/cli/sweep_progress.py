@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["SweepProgress"]
 
 _ROWS = 24  # of the live table at most
-_Place: TypeAlias = tuple[tuple[str, ...], str]
+_TableCell: TypeAlias = tuple[tuple[str, ...], str]
 """Row and column in the live table: the labels of all axes but one, and that one's."""
 
 
 class SweepProgress:
-    """Counts the runs of each cell that are done, and guesses how long the rest will take.
+    """Counts the finished runs of each cell and estimates the time left.
 
     live: shows it; use it in a `with`.
     """
@@ -37,8 +37,8 @@ class SweepProgress:
         for planned in self._plan:
             self._places.setdefault(planned.experiment.key(), []).append(planned)
         self._planned = Counter(self._cell(planned) for planned in self._plan)
-        self._done: Counter[_Place] = Counter()
-        self._failed: Counter[_Place] = Counter()
+        self._done: Counter[_TableCell] = Counter()
+        self._failed: Counter[_TableCell] = Counter()
         self._finished = {key for key in self._places if store.finished(key) is not None}
         self._broke_off = {key for key in self._finished if _broke_off(store.finished(key))}
         for key in self._finished:
@@ -71,7 +71,7 @@ class SweepProgress:
         if not self.live.is_live or not record.is_done or record.key in self._broke_off:
             self.live.say(self._line(record))
 
-    def _cell(self, planned: "Planned") -> _Place:
+    def _cell(self, planned: "Planned") -> _TableCell:
         """Where a run stands in the live table."""
         row = [label for axis, label in planned.labels.items() if axis != self._columns]
         return tuple(row), planned.labels.get(self._columns or "", "runs")
@@ -112,7 +112,7 @@ class SweepProgress:
         open_rows = {cell[0] for cell, count in self._planned.items() if self._done[cell] < count}
         return [row for row in rows if row in open_rows][:_ROWS]
 
-    def _count(self, cell: _Place) -> str:
+    def _count(self, cell: _TableCell) -> str:
         if cell not in self._planned:
             return ""
         colour = "green" if self._done[cell] == self._planned[cell] else "default"

@@ -1,4 +1,4 @@
-"""Deal training samples out to clients: each to exactly one, none left without.
+"""Split training samples among clients: each sample to one client, no client without samples.
 
 The class and dual Dirichlet partitions are the paper's (appendix "Classic Dataset Partition
 Strategy"): they decide how many samples of each class a client gets; which ones is a shuffle.
@@ -40,7 +40,7 @@ def partition(
     Args:
         targets: of the training samples; the `iid` and `center` partitions only count them.
         classes: how many classes there are.
-        clients: how many clients to deal to.
+        clients: how many clients there are.
         settings: which partition, and its parameters.
         seed: a whole number from 0 up.
         centers: the natural center of each sample, for the `center` partition.

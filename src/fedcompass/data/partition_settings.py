@@ -1,4 +1,4 @@
-"""How training samples are dealt out to clients; the paper's values are the defaults."""
+"""How training samples are split among clients; the paper's values are the defaults."""
 
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,7 @@
 """EfficientNet-B0 as FLamby's Fed-ISIC2019 task uses it, from the package efficientnet-pytorch.
 
 The package takes over 1% of a batch's mean and variance into its running ones at each step, and
-starts from mean 0 and variance 1, which random weights are far from: in 49 layers the signal dies.
+starts from mean 0 and variance 1, far from random weights: after 49 layers the signal is zero.
 That suits fine-tuning and long training. In a few hundred steps a network that has learned would
 still be measured with the statistics of the start, as one that has not. `quick_efficientnet_b0` is
 for short runs from random weights: the same network, other batch statistics.

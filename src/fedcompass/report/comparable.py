@@ -71,7 +71,7 @@ def _has_begun(run: RunFiles) -> bool:
 
 
 def _identity(run: RunFiles) -> str:
-    """Equal for runs that must have come to the same; a federation never comes to the same."""
+    """Equal for runs that must have the same result; two federations never must."""
     settings = run.settings()
     if run.kind != "simulation" or settings is None:
         header = next(run.records(), {})

@@ -1,8 +1,8 @@
 """The page, live: served over HTTP and fed by server-sent events as the run's files grow.
 
-It answers GET for two addresses and changes nothing. On this machine only, it asks for no token
-but refuses foreign Host headers, so that no web site can reach it through a name of its own;
-bound elsewhere, it shows itself only to those who have the token.
+It answers GET for two addresses and changes nothing. On a loopback address it needs no token and
+refuses foreign Host headers, so that no web site can reach it through a name of its own. On other
+addresses it requires the token.
 """
 
 import json
@@ -71,7 +71,7 @@ class LiveServer(ThreadingHTTPServer):
         super().shutdown()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a browser that hangs up is no error."""
+        """Ignore it: a browser that disconnects is no error."""
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -144,7 +144,7 @@ class _Page(BaseHTTPRequestHandler):
             self.server.streams.release()
 
     def _tell(self, following: Following) -> None:
-        """Send news until all runs are over, the browser hangs up or the server stops."""
+        """Send messages until all runs end, the browser disconnects or the server stops."""
         quiet = 0
         self.wfile.write(b"retry: 1000\n\n")
         while not self.server.stopping.is_set():
@@ -160,7 +160,7 @@ class _Page(BaseHTTPRequestHandler):
             self.server.stopping.wait(_LOOK_EVERY)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base's name
-        """Keep quiet: addresses carry the token."""
+        """Log nothing: addresses contain the token."""
 
 
 def _known_facts(run: RunFiles) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class SpeedChange(Settings):
 
 
 class Dropout(Settings):
-    """A client is gone from a moment of virtual time until it returns, or for good."""
+    """A client is away from a virtual time until it returns, or for the rest of the run."""
 
     client: int = Field(ge=0)
     at: Seconds = Field(ge=0)
@@ -49,7 +49,7 @@ class Dropout(Settings):
 
 
 def _listed(kind: type[Settings]) -> BeforeValidator:
-    """Let each item of a list be written as its bare values in order: `[2, 1, 0.3]`."""
+    """Accept each item of a list as its bare values in order: `[2, 1, 0.3]`."""
     names = list(kind.model_fields)
     allowed = f"[{', '.join(names)}]"
 

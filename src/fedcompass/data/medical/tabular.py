@@ -144,7 +144,7 @@ def load_brca(folder: Path, centers: list[int]) -> Dataset:
     numbers: dict[str, list[int]] = {"train": [], "test": []}
     for pid, fold, center in _brca_split(folder):
         if pid not in patients:
-            raise DataError(f"{path} has no patient {pid}, whom the split lists; get it again")
+            raise DataError(f"{path} has no patient {pid}, but the split lists them; get it again")
         if center in centers:
             rows[fold].append(patients[pid])
             numbers[fold].append(center)

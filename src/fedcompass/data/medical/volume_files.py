@@ -1,4 +1,4 @@
-"""Files of volumes and masks: Fed-IXI's subjects, and the stand-in dealt to three artificial sites.
+"""Files of volumes and masks: Fed-IXI's subjects, and the stand-in in three artificial sites.
 
 `fed_ixi_split.csv` has FLamby's metadata_tiny.csv (MIT licence) as subject, center, fold.
 """

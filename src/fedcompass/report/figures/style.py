@@ -1,4 +1,4 @@
-"""How our figures look: widths, small sans text kept as text, colours everybody can tell, time."""
+"""How our figures look: widths, small sans text kept as text, colour-blind-safe colours, times."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -194,7 +194,7 @@ def paler(colour: str) -> str:
 
 
 def show_time(axes: "Axes", start: Seconds, end: Seconds) -> None:
-    """Let an axes' x axis go from start to end, with ticks at round times."""
+    """Set an axes' x axis from start to end, with ticks at round times."""
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
     axes.set_xlim(start, end if end > start else start + 1.0)

@@ -23,7 +23,7 @@ class MergeMark:
 
 @dataclass(slots=True, frozen=True)
 class Deadline:
-    """Until when a group is waited for."""
+    """The time until which a group may answer."""
 
     at: Seconds
     group: GroupId
