@@ -10,7 +10,7 @@ import pytest
 
 from fedcompass import report
 from fedcompass.report.page import page
-from fedcompass.settings.metrics import METRICS
+from fedcompass.settings.training import METRICS
 
 CHECK = Path(__file__).parents[2] / "scripts" / "check-page"
 FOLDER = Path(report.__file__).parent / "page"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.errors import SettingsError
-from fedcompass.settings.losses import LOSS_NAMES, check_loss
+from fedcompass.settings.training import LOSS_NAMES, check_loss
 from fedcompass.training.losses import (
     ISIC_CLASS_WEIGHTS,
     LOSSES,

@@ -13,7 +13,7 @@ from fedcompass.cli import app
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import EvaluationSettings
-from fedcompass.settings.metrics import METRICS
+from fedcompass.settings.training import METRICS
 from fedcompass.simulation.result import curve_of
 from fedcompass.simulation.run import simulate
 from fedcompass.training.metrics import OURS, register_metric

@@ -178,8 +178,8 @@ def _table(fleet: "Fleet", outlook: _Outlook, rounds: int) -> str:
     for number, group in enumerate(outlook.groups, start=1):
         for client in group:
             pace = fleet.paces[client]
-            line = [str(client), f"{pace:.{decimals}f}", f"{pace / fastest:.2f}x", str(number)]
-            line.append(str(outlook.steps[client]))
+            line: list[object] = [client, f"{pace:.{decimals}f}", f"{pace / fastest:.2f}x"]
+            line += [number, outlook.steps[client]]
             line += [f"{fleet.seconds_per_step(client, r):.{decimals}f}" for r in range(rounds)]
             cells.append(line)
     return plain_table(header, cells, left=())

@@ -68,7 +68,7 @@ def check_centers(name: str, root: Path | None) -> str:
 
 
 def _sizes(rows: "Sequence[CenterCensus]") -> str:
-    cells = []
+    cells: list[list[object]] = []
     for row in rows:
         sizes = (row.train, row.test)
         if row.published is None:
@@ -78,16 +78,16 @@ def _sizes(rows: "Sequence[CenterCensus]") -> str:
         else:
             wanted = f"published {row.published[0]} and {row.published[1]}"
             said = f"differs: {wanted}" if any(sizes) else f"missing: {wanted}"
-        cells.append([str(row.number), row.name, str(row.train), str(row.test), said])
-    total = [str(sum(row.train for row in rows)), str(sum(row.test for row in rows))]
+        cells.append([row.number, row.name, row.train, row.test, said])
+    total = [sum(row.train for row in rows), sum(row.test for row in rows)]
     cells.append(["all", "", *total, ""])
     return plain_table(["center", "name", "training", "test", ""], cells, left=(1, 4))
 
 
 def _labels(part: str, rows: "Sequence[CenterCensus]", names: Sequence[str]) -> str:
     counts = [row.train_labels if part == "training" else row.test_labels for row in rows]
-    cells = [[row.name, *map(str, of)] for row, of in zip(rows, counts, strict=True)]
-    cells.append(["all", *(str(sum(column)) for column in zip(*counts, strict=True))])
+    cells = [[row.name, *of] for row, of in zip(rows, counts, strict=True)]
+    cells.append(["all", *map(sum, zip(*counts, strict=True))])
     return plain_table([part, *names], cells, left=(0,))
 
 

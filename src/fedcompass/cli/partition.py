@@ -108,14 +108,9 @@ def _table(counts: "Tensor") -> str:
     """A row per client, a column per class; a dot for zero makes the rest easy to see."""
     total = int(counts.sum())
     rows = [
-        [
-            str(client),
-            *(str(n) if n else "." for n in row),
-            str(sum(row)),
-            f"{sum(row) / total:.1%}",
-        ]
+        [client, *(n or "." for n in row), sum(row), f"{sum(row) / total:.1%}"]
         for client, row in enumerate(counts.tolist())
     ]
-    rows.append(["all", *map(str, counts.sum(dim=0).tolist()), str(total), "100%"])
+    rows.append(["all", *counts.sum(dim=0).tolist(), total, "100%"])
     header = ["client", *(str(label) for label in range(counts.shape[1])), "total", "share"]
     return plain_table(header, rows, left=())

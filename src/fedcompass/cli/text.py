@@ -8,7 +8,9 @@ from fedcompass.vocabulary import Seconds
 __all__ = ["in_words", "metric_text", "plain_table"]
 
 
-def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[int]) -> str:
+def plain_table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], left: Iterable[int]
+) -> str:
     """The rows below their header, two spaces apart; nothing is cut or wrapped.
 
     Args:
@@ -16,7 +18,7 @@ def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Iter
         rows: as many cells each.
         left: the columns of text, which start flush; numbers end flush.
     """
-    lines = [header, *rows]
+    lines = [header, *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = set(left)
     return "\n".join(
@@ -30,7 +32,7 @@ def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Iter
 
 def metric_text(metric: str, value: float, digits: int = 1) -> str:
     """The value, a share with so many digits of its percentage; - for what is not a number."""
-    from fedcompass.settings.metrics import is_share
+    from fedcompass.settings.training import is_share
 
     if isnan(value):
         return "-"

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fedcompass.data.class_partition import draw_class_counts
 from fedcompass.data.dual_dirichlet import draw_dirichlet_counts
-from fedcompass.data.partition_settings import (
+from fedcompass.errors import SettingsError
+from fedcompass.settings.data import (
     ClassRange,
     PartitionKind,
     PartitionSettings,
     paper_class_range,
 )
-from fedcompass.errors import SettingsError
 
 __all__ = ["PartitionKind", "PartitionSettings", "class_counts", "paper_class_range", "partition"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcompass.errors import SettingsError
-from fedcompass.settings.metrics import METRICS, MetricKind, check_metrics
+from fedcompass.settings.training import METRICS, MetricKind, check_metrics
 from fedcompass.training.problem import Loss
 
 __all__ = [
@@ -154,7 +154,7 @@ OURS: dict[str, Callable[[Loss], Metric]] = {
     "concordance": Concordance,
     "dice": lambda _: Mean(_dice_scores),
 }
-"""Makes each metric of `settings.metrics` from the problem's loss."""
+"""Makes each metric of `settings.training` from the problem's loss."""
 
 
 def register_metric(

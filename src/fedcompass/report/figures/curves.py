@@ -14,7 +14,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.report.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
 from fedcompass.report.figures.style import Picture, line_look, show_time
 from fedcompass.runs.curve import metrics_of
-from fedcompass.settings.metrics import is_share
+from fedcompass.settings.training import is_share
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:

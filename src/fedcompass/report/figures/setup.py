@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fedcompass.data.catalogue import load
 from fedcompass.data.partition import class_counts, partition
-from fedcompass.data.partition_settings import PartitionSettings
 from fedcompass.errors import SettingsError
 from fedcompass.report.figures.records import RunRecord
 from fedcompass.report.figures.style import new_figure, publication_style, save_figure
+from fedcompass.settings.data import PartitionSettings
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 from fedcompass.vocabulary import Seconds
 
