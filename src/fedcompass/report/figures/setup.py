@@ -6,10 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from torch import Tensor
 
-from fedcompass.data.catalogue import load
-from fedcompass.data.partition import class_counts, partition
 from fedcompass.errors import SettingsError
 from fedcompass.report.figures.records import RunRecord
 from fedcompass.report.figures.style import new_figure, publication_style, save_figure
@@ -19,6 +16,7 @@ from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from torch import Tensor
 
 __all__ = ["Paces", "draw_fleet", "draw_fleets_of", "draw_partition", "draw_partition_of"]
 
@@ -37,6 +35,9 @@ def draw_partition_of(run: RunRecord, path: Path) -> None:
         DataError: the run's dataset is not there.
         SettingsError: the run is not a simulation's, or the path is no picture's.
     """
+    from fedcompass.data.catalogue import load
+    from fedcompass.data.partition import class_counts, partition
+
     data, split = _table(run, "data"), _table(run, "partition")
     clients, seed = _table(run, "fleet")["clients"], run.settings["seed"]
     loaded = load(data["name"], Path(data["root"]) if data.get("root") else None)
@@ -72,7 +73,7 @@ def _table(run: RunRecord, key: str) -> dict[str, Any]:
     return table
 
 
-def draw_partition(counts: Tensor, path: Path, title: str = "") -> None:
+def draw_partition(counts: "Tensor", path: Path, title: str = "") -> None:
     """Draw one stacked bar per client, one colour per class; the path's ending says the format.
 
     Args:
@@ -99,7 +100,7 @@ def draw_partition(counts: Tensor, path: Path, title: str = "") -> None:
     save_figure(figure, path, _DPI)
 
 
-def _draw_bars(axes: "Axes", counts: Tensor) -> None:
+def _draw_bars(axes: "Axes", counts: "Tensor") -> None:
     clients, classes = counts.shape
     places = np.arange(clients)
     bottom = np.zeros(clients)
