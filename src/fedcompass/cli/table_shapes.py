@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import isnan
 
-from fedcompass.cli.metric_text import metric_text
+from fedcompass.cli.text import metric_text
 from fedcompass.errors import SettingsError
 from fedcompass.sweeps.comparison import Comparison, GridPoint
 from fedcompass.sweeps.grid import label_of

@@ -15,7 +15,7 @@ from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.summary import counted, measured
 from fedcompass.runs.tally import ClientTally, Tally
 from fedcompass.scheduling.commands import Fold
-from fedcompass.settings.metrics import higher_is_better
+from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.experiment_folder import write_experiment
 from fedcompass.vocabulary import ModelVersion, Seconds, Steps

@@ -10,7 +10,7 @@ from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
 from fedcompass.finite_json import json_text
 from fedcompass.runs.curve import Curve
-from fedcompass.settings.metrics import higher_is_better
+from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.vocabulary import ModelVersion, Seconds
 
