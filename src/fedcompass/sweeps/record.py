@@ -51,6 +51,7 @@ class RunOutcome:
     mean_staleness: float
     ended: Ended | None = None  # None: it was stored before this was kept
     refused_not_finite: int = 0  # updates with NaN or infinity; 0 in what was stored before, too
+    uploads_to_target: int | None = None  # None: it was not reached, or stored before
 
     @property
     def broke_off(self) -> bool:
@@ -148,6 +149,7 @@ def record_of(result: "Result", device: str) -> Record:
             mean_staleness=summary["mean_staleness"],
             ended=summary["ended"],
             refused_not_finite=summary["refused_not_finite"],
+            uploads_to_target=summary["uploads_to_target"],
         ),
         curve=compact_curve(result.curve, metric),
         device=device,
