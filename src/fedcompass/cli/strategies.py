@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
     from fedcompass.cli.setting_rows import SettingRow

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Compared, ComparedTable, compared
 from fedcompass.paper.entries import entry_named
-from fedcompass.paper.hyperparameters import as_run, longest_run, row_horizons
+from fedcompass.paper.hyperparameters import as_run, row_horizons
 from fedcompass.paper.rendering import our_value, paper_value
 from fedcompass.paper.stored_runs import StoredRuns
 from fedcompass.sweeps.formats import TextTable
@@ -43,11 +43,10 @@ class Finding:
     """
 
     def __init__(self, results: StoredRuns) -> None:
-        self._results = results
         entry = entry_named("table-1")
         self.cells = tuple(cell for cell in entry.cells if cell.settings.dataset == "mnist")
         self.written = compared(entry, results, self.cells)
-        self.as_run = compared(entry.under("as-run"), results, self.cells)
+        self.as_run = compared(entry.under("as-run"), results, self.cells, soon_as=entry)
         self._habits = compared(entry_named("habits"), results)
 
     def tables(self) -> Iterator[TextTable]:
@@ -61,7 +60,7 @@ class Finding:
         """The finding in sentences, each with its numbers."""
         rounds = row_horizons(self._some("exp")[0], "fedcompass").target
         for row, name in _NAMES.items():
-            reached, soon = self._reached(row, "exp"), self._by_the_same_time(row, "exp")
+            reached, soon = self._reached(row, "exp"), self._reached(row, "exp", soon=True)
             yield (
                 f"Exponential speeds, {name}: as written {reached['as written']} runs reach 90%, "
                 f"as run {reached['as run']}; within {rounds:g} mean rounds {soon['as written']} "
@@ -152,23 +151,13 @@ class Finding:
         items = [self._habits.at(cell, row) for cell in self._habits.cells]
         return _Tally(sum(item.reached_soon for item in items), sum(item.seeds for item in items))
 
-    def _reached(self, row: str, speed: str) -> dict[str, _Tally]:
-        return {
-            name: _Tally(sum(item.reached for item in items), sum(item.seeds for item in items))
-            for name, table in self._both().items()
-            for items in ([self._at(table, cell, row) for cell in self._some(speed)],)
-        }
-
-    def _by_the_same_time(self, row: str, speed: str) -> dict[str, _Tally]:
-        """Runs that reached the target by the horizon of the row as written."""
+    def _reached(self, row: str, speed: str, *, soon: bool = False) -> dict[str, _Tally]:
+        """Runs that reached the target; soon: by the shortest horizon of their cell as written."""
         found = {}
-        for name, own in (("as written", row), ("as run", as_run(row))):
-            soon = [
-                run.time is not None and run.time <= longest_run(cell, row)
-                for cell in self._some(speed)
-                for run in self._results.runs(cell, own, to_target=True)
-            ]
-            found[name] = _Tally(sum(soon), len(soon))
+        for name, table in self._both().items():
+            items = [self._at(table, cell, row) for cell in self._some(speed)]
+            counts = [item.reached_soon if soon else item.reached for item in items]
+            found[name] = _Tally(sum(counts), sum(item.seeds for item in items))
         return found
 
     def _ahead(
