@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Compared, ComparedTable, compared
 from fedcompass.paper.entries import entry_named
+from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import as_run, row_horizons
 from fedcompass.paper.rendering import our_value, paper_value
 from fedcompass.paper.stored_runs import StoredRuns
@@ -45,8 +46,10 @@ class Finding:
     def __init__(self, results: StoredRuns) -> None:
         entry = entry_named("table-1")
         self.cells = tuple(cell for cell in entry.cells if cell.settings.dataset == "mnist")
-        self.written = compared(entry, results, self.cells)
-        self.as_run = compared(entry.under("as-run"), results, self.cells, soon_as=entry)
+        self.written, self.as_run = _both_of(entry, results, self.cells)
+        mini = entry_named("table-1-mini")
+        ten = tuple(cell for cell in mini.cells if cell.clients == 10)
+        self._mini = _both_of(mini, results, ten)
         self._habits = compared(entry_named("habits"), results)
 
     def tables(self) -> Iterator[TextTable]:
@@ -58,14 +61,7 @@ class Finding:
 
     def lines(self) -> Iterator[str]:
         """The finding in sentences, each with its numbers."""
-        rounds = row_horizons(self._some("exp")[0], "fedcompass").target
-        for row, name in _NAMES.items():
-            reached, soon = self._reached(row, "exp"), self._reached(row, "exp", soon=True)
-            yield (
-                f"Exponential speeds, {name}: as written {reached['as written']} runs reach 90%, "
-                f"as run {reached['as run']}; within {rounds:g} mean rounds {soon['as written']} "
-                f"and {soon['as run']}."
-            )
+        yield from _reached_lines("Exponential speeds", self.written, self.as_run, "exp")
         for speed, word in _SPEEDS.items():
             paper = self._ahead(self.written, speed, paper=True)
             written, run = (self._ahead(one, speed) for one in (self.written, self.as_run))
@@ -90,6 +86,9 @@ class Finding:
                 f"in the paper, {written} as written, {run} as run."
             )
         yield self._complete()
+        if self._mini[1].has_runs(self._mini[1].cells):
+            where = "Bundled sixth of MNIST, ten clients of exponential speed"
+            yield from _reached_lines(where, *self._mini, "exp")
 
     def _both(self) -> dict[str, ComparedTable]:
         return {"as written": self.written, "as run": self.as_run}
@@ -151,15 +150,6 @@ class Finding:
         items = [self._habits.at(cell, row) for cell in self._habits.cells]
         return _Tally(sum(item.reached_soon for item in items), sum(item.seeds for item in items))
 
-    def _reached(self, row: str, speed: str, *, soon: bool = False) -> dict[str, _Tally]:
-        """Runs that reached the target; soon: by the shortest horizon of their cell as written."""
-        found = {}
-        for name, table in self._both().items():
-            items = [self._at(table, cell, row) for cell in self._some(speed)]
-            counts = [item.reached_soon if soon else item.reached for item in items]
-            found[name] = _Tally(sum(counts), sum(item.seeds for item in items))
-        return found
-
     def _ahead(
         self,
         table: ComparedTable,
@@ -188,6 +178,41 @@ class Finding:
             none = f" ({empty} of {len(table.found)} rows have none)" if empty else ""
             parts.append(f"{name} {seeds} seeds a row{none}")
         return f"Stored runs of table 1 on MNIST: {', '.join(parts)}; the paper has 10 seeds."
+
+
+def _both_of(
+    entry: Entry, results: StoredRuns, cells: tuple[Cell, ...]
+) -> tuple[ComparedTable, ComparedTable]:
+    """A table as written and as run."""
+    run = compared(entry.under("as-run"), results, cells, soon_as=entry)
+    return compared(entry, results, cells), run
+
+
+def _reached_lines(
+    where: str, written: ComparedTable, run: ComparedTable, speed: str
+) -> Iterator[str]:
+    """How many runs reached the target: in their own time, and by the shortest horizon."""
+    cells = [cell for cell in written.cells if cell.speed == speed]
+    rounds = row_horizons(cells[0], "fedcompass").target
+    for row, name in _NAMES.items():
+        both = [
+            [written.at(cell, row) for cell in cells],
+            [run.at(cell, as_run(row)) for cell in cells],
+        ]
+        seeds = [sum(item.seeds for item in items) for items in both]
+        if not all(seeds):
+            continue
+        own = [
+            _Tally(sum(i.reached for i in items), n) for items, n in zip(both, seeds, strict=True)
+        ]
+        soon = [
+            _Tally(sum(i.reached_soon for i in items), n)
+            for items, n in zip(both, seeds, strict=True)
+        ]
+        yield (
+            f"{where}, {name}: as written {own[0]} runs reach {100 * cells[0].settings.target:g}%, "
+            f"as run {own[1]}; within {rounds:g} mean rounds {soon[0]} and {soon[1]}."
+        )
 
 
 def short_partition(cell: Cell) -> str:
