@@ -81,11 +81,13 @@ def _step(rule: "AggregationSettings", alone: bool) -> str:
     """What the server makes of the updates, and the model moves against."""
     weight = f"{'' if alone else 'Σ '}{_WEIGHT[rule.weighting]}"
     divisor = _DIVISOR[rule.scale]
+    change = "(Δ_i - h_i + h)" if rule.calibrated else "(y_i - w_i)" if rule.since_last else "Δ_i"
     if rule.payload == "model":
         return f"{weight} (w - w_i){divisor}"
     if rule.normalized:
-        return f"(Σ p_i Q_i / Σ p_i) {weight} Δ_i / Q_i{divisor}"
-    return f"{weight} Δ_i{divisor}"
+        per_step = "(Δ_i / Q_i - h_i + h)" if rule.calibrated else "Δ_i / Q_i"
+        return f"(Σ p_i Q_i / Σ p_i) {weight} {per_step}{divisor}"
+    return f"{weight} {change}{divisor}"
 
 
 def _step_in_words(rule: "AggregationSettings", alone: bool) -> str:
