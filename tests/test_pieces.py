@@ -137,7 +137,7 @@ def test_fedcompass_caches_first_answers_as_they_are_and_calibrates_groups() -> 
 
 BY_SHARE = {"weighting": "share", "scale": "mean-share"}
 PLAIN_SUM = {"payload": "delta", "weighting": "share", "scale": "none"}
-ADAM = {"optimizer": "adam", "learning_rate": 0.1, "delay_threshold": 1}
+ADAM = {"optimizer": "adam", "learning_rate": 0.1, "delay_limit": 1}
 
 
 def test_area_keeps_the_mean_of_what_all_sent_last_however_often_each_answers() -> None:
@@ -188,7 +188,7 @@ def test_who_answers_rarely_weighs_more_by_its_mean_staleness() -> None:
 def test_a_merge_with_a_very_stale_update_moves_by_a_rate_divided_by_the_staleness(
     threshold: int | None, moved: float
 ) -> None:
-    server = {"delay_threshold": threshold}
+    server = {"delay_limit": threshold}
     constant = {"kind": "constant", "alpha": 1.0}
     made = of_two("fedbuff", steps=4, buffer_size=1, staleness=constant, server=server)
     for at in (1.0, 2.0, 3.0):
@@ -198,7 +198,7 @@ def test_a_merge_with_a_very_stale_update_moves_by_a_rate_divided_by_the_stalene
 
 
 def test_a_first_answer_of_compass_is_applied_as_it_is_however_stale() -> None:
-    made = of_two("fedcompass", min_steps=2, max_steps=4, server={"delay_threshold": 0})
+    made = of_two("fedcompass", min_steps=2, max_steps=4, server={"delay_limit": 0})
     plain = of_two("fedcompass", min_steps=2, max_steps=4)
     for one in (made, plain):
         answer(one, 2.0, "a", [1.0, 1.0, 1.0])
@@ -223,8 +223,8 @@ COMBINED: list[tuple[str, dict[str, Any]]] = [
     ("metronome", {"min_steps": 2, "max_steps": 4, "staleness_window": 2, "absent": "remember"}),
     ("fedbuff", {"steps": 4, "buffer_size": 2, "staleness_window": 2, **BY_SHARE}),
     ("fedbuff", {"steps": 4, "buffer_size": 2, "server": ADAM}),
-    ("fedcompass+m", {"min_steps": 2, "max_steps": 4, "server": {"delay_threshold": 0}}),
-    ("fedasync", {"steps": 4, "server": {"delay_threshold": 1}}),
+    ("fedcompass+m", {"min_steps": 2, "max_steps": 4, "server": {"delay_limit": 0}}),
+    ("fedasync", {"steps": 4, "server": {"delay_limit": 1}}),
 ]
 
 
@@ -271,7 +271,7 @@ SENSELESS: list[tuple[str, dict[str, Any], str]] = [
         "with staleness_window 3; allowed: staleness_window unset",
     ),
     ("fedbuff", {"staleness_window": 5}, "weighting 'staleness'; allowed: weighting 'share' or"),
-    ("fedat", {"server": {"delay_threshold": 1}}, "server.delay_threshold of 'fedat' is 1; allow"),
+    ("fedat", {"server": {"delay_limit": 1}}, "server.delay_limit of 'fedat' is 1; allow"),
 ]
 
 

@@ -257,9 +257,9 @@ def _check_together(made: Strategy) -> None:
             f"absent of {made.name!r} is {absent!r} with since_last true, where every client "
             "counts in each model already; allowed: 'skip'"
         )
-    if made.by_tiers and rule.server.delay_threshold is not None:
+    if made.by_tiers and rule.server.delay_limit is not None:
         raise SettingsError(
-            f"server.delay_threshold of {made.name!r} is {rule.server.delay_threshold}; allowed: "
+            f"server.delay_limit of {made.name!r} is {rule.server.delay_limit}; allowed: "
             "unset, since its model is a mean of tier models and not a sum of updates"
         )
 

@@ -83,9 +83,9 @@ class WeightedSum:
         self._buffers.recycle(merged)
 
     def _rate_factor(self, totals: Totals) -> float:
-        """1, or one over the greatest staleness where that is above FADAS's threshold."""
-        threshold = self._settings.server.delay_threshold
-        if threshold is None or totals.max_staleness <= threshold:
+        """1, or one over the greatest staleness where that is above FADAS's limit."""
+        limit = self._settings.server.delay_limit
+        if limit is None or totals.max_staleness <= limit:
             return 1.0
         return 1.0 / totals.max_staleness
 

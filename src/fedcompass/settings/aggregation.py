@@ -47,7 +47,7 @@ class ServerSettings(Settings):
     )
     beta2: float = Field(default=0.99, ge=0, lt=1, description="second moment; adam and yogi")
     tau: float = Field(default=1e-3, gt=0, description="adaptivity of adam, yogi and adagrad")
-    delay_threshold: int | None = Field(
+    delay_limit: int | None = Field(
         default=None,
         ge=0,
         description="τ_c: where the stalest update of a merge is older, η_g is divided by its "
@@ -118,7 +118,7 @@ class AggregationSettings(Settings):
             yield _Wanted(f"staleness_window is {self.staleness_window}", uses_share)
         if self.since_last:
             # Only then is the global model the mean of what all sent last.
-            plain_sum = {
+            plain_sum: dict[str, list[Any]] = {
                 "payload": ["delta"],
                 "weighting": ["share"],
                 "scale": ["none"],
@@ -127,7 +127,7 @@ class AggregationSettings(Settings):
                 "staleness_window": [None],
                 "server.optimizer": ["plain"],
                 "server.learning_rate": [1.0],
-                "server.delay_threshold": [None],
+                "server.delay_limit": [None],
             }
             yield _Wanted("since_last is true", plain_sum)
 
