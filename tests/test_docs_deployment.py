@@ -13,7 +13,7 @@ from click import Command, Group
 
 from fedcompass.cli.setting_rows import setting_rows
 from fedcompass.deployment.app_file import AppFile, load_app
-from fedcompass.deployment.local_round import LocalRounds
+from fedcompass.deployment.local_round import SiteRounds
 from fedcompass.deployment.project import NetworkSettings, SiteSettings
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.trainer import Site
@@ -189,7 +189,7 @@ def own_app(tmp_path: Path) -> AppFile:
 
 def test_the_example_of_an_own_model_and_data_trains(own_app: AppFile, tmp_path: Path) -> None:
     site = Site("north", tmp_path)
-    rounds = LocalRounds(own_app.model(), own_app.trainer(site), site)
+    rounds = SiteRounds(own_app.model(), own_app.trainer(site), site)
     start = rounds.layout.state_of(own_app.model())
     losses = [rounds.run(start, steps=steps, task=1).loss for steps in (2, 20, 80)]
     assert all(later < earlier for earlier, later in pairwise(losses))

@@ -27,7 +27,7 @@ from fedcompass.deployment import client_app, forwarder
 from fedcompass.deployment.app_file import load_app
 from fedcompass.deployment.arrays import decode_arrays
 from fedcompass.deployment.flower_transport import arrays_of, facts_of, record_of
-from fedcompass.deployment.local_round import LocalRounds
+from fedcompass.deployment.local_round import SiteRounds
 from fedcompass.deployment.messages import query_facts
 from fedcompass.deployment.trainer import Site
 from fedcompass.deployment.worker import Worker
@@ -87,7 +87,7 @@ def test_our_client_app_has_its_worker_train(worker: Path) -> None:
     assert {"seconds", "loss"} < set(metrics)
     assert dict(content.config_records["config"]) == {"task": 1, "version": 7}
     layout, start = start_state()
-    expected = LocalRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=1).end
+    expected = SiteRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=1).end
     assert torch.equal(decode_arrays(arrays_of(content), layout).trainable, expected.trainable)
 
 
@@ -183,7 +183,7 @@ def test_the_demos_sites_share_the_data_out_and_keep_their_pace() -> None:
     ]
     trainers = [app.trainer(site) for site in sites]
     assert sum(trainer.sample_count() for trainer in trainers) == 10_000
-    rounds = LocalRounds(app.model(), trainers[0], sites[0])
+    rounds = SiteRounds(app.model(), trainers[0], sites[0])
     done = rounds.run(rounds.layout.state_of(app.model()), steps=10, task=1)
     assert done.seconds >= 0.3
     assert done.loss < 3

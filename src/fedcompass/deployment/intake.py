@@ -7,17 +7,12 @@ from fedcompass.deployment.dispatch import Dispatch, Sent
 from fedcompass.deployment.durable_run import DurableRun
 from fedcompass.deployment.membership import Membership, Peer, pause_after
 from fedcompass.deployment.messages import Arrays, one_line
-from fedcompass.deployment.replies import (
-    Answer,
-    Greeting,
-    change_or_model,
-    read_answer,
-    read_greeting,
-)
+from fedcompass.deployment.replies import Answer, Greeting, read_answer, read_greeting
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.transport import Reply
 from fedcompass.errors import LayoutMismatch
 from fedcompass.scheduling.commands import StartTraining
+from fedcompass.training.local import change_or_model
 from fedcompass.vocabulary import ClientId, Refusal, Seconds
 
 __all__ = ["Intake"]
@@ -172,7 +167,7 @@ class Intake:
         if answer.steps_done == 0:
             return start  # not looked at
         end = decode_arrays(arrays, coordinator.layout)
-        return change_or_model(coordinator.payload, start, end)
+        return change_or_model(coordinator.payload, start, end, out=end)
 
     def _refuse(
         self, now: Seconds, order: StartTraining, refused: RefusedUpdate, size: int

@@ -25,7 +25,7 @@ import torch
 import fedcompass
 from fedcompass.deployment.app_file import AppFile, load_app
 from fedcompass.deployment.arrays import decode_arrays, encode_state, most_bytes
-from fedcompass.deployment.local_round import LocalRounds
+from fedcompass.deployment.local_round import SiteRounds
 from fedcompass.deployment.messages import PROTOCOL, Facts, without_folders
 from fedcompass.deployment.processes import die_with_parent
 from fedcompass.deployment.task_desk import Job, TaskDesk
@@ -51,7 +51,7 @@ class Worker:
     def __init__(self, app: AppFile, site: Site) -> None:
         self._app, self._site = app, site
         try:
-            self._rounds = LocalRounds(app.model(), app.trainer(site), site)
+            self._rounds = SiteRounds(app.model(), app.trainer(site), site)
             _wake_torch(site.device)
         except AppError:
             raise
