@@ -45,6 +45,7 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_diverged_runs.py",
     "test_docs_deployment.py",
     "test_examples.py",
+    "test_one_update.py",
     "tracking",
     "training",
 )
