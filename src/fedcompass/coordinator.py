@@ -1,6 +1,6 @@
 """Carries out a scheduler's commands on the global model; the same object in both drivers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, TypeAlias, assert_never
@@ -18,6 +18,7 @@ from fedcompass.aggregation import (
     RefusedUpdate,
     check_update,
 )
+from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import (
@@ -224,18 +225,29 @@ class Coordinator:
                 assert_never(command)
         return None
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything a checkpoint needs: tensors by name, and JSON facts."""
+    def state(
+        self, starts: Mapping[ModelVersion, FlatState]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything a checkpoint needs: tensors by name, and JSON facts.
+
+        Args:
+            starts: the models that the outstanding tasks started from, which the driver holds.
+        """
         aggregator = self._aggregator.state()
+        tensors = dict(aggregator.tensors)
+        for version, start in starts.items():
+            tensors |= named_state(f"start.{version}", start)
         facts = {
             "made_with": self._identity(),
             "scheduler": self.scheduler.to_json(),
             "aggregator": aggregator.facts,
         }
-        return aggregator.tensors, facts
+        return tensors, facts
 
-    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Continue from what `state` gave, exactly as if never stopped.
+    def restore(
+        self, tensors: Mapping[str, Tensor], facts: dict[str, Any]
+    ) -> dict[ModelVersion, FlatState]:
+        """Continue from what `state` gave, exactly as if never stopped; returns the starts.
 
         Raises:
             CheckpointError: it does not fit this strategy or model; nothing was changed.
@@ -248,10 +260,19 @@ class Coordinator:
                     f"{difference}; resume with what the checkpoint was made with"
                 )
             scheduler.restore(facts["scheduler"])
-            self._aggregator.restore(AggregatorState(tensors, facts["aggregator"]))
+            starts = self._starts_in(tensors)
+            self._aggregator.restore(AggregatorState(dict(tensors), facts["aggregator"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint is incomplete: {error!r}; use another") from None
         self.scheduler, self._snapshot, self._starts = scheduler, None, {}
+        return starts
+
+    def _starts_in(self, tensors: Mapping[str, Tensor]) -> dict[ModelVersion, FlatState]:
+        found = {name: name.split(".")[1] for name in tensors if name.startswith("start.")}
+        return {
+            int(version): restored_state(tensors, f"start.{version}", self.model)
+            for version in dict.fromkeys(found.values())
+        }
 
     def _identity(self) -> dict[str, Any]:
         """What a run resumed from a checkpoint must share with it; the guard may change."""

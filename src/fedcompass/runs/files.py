@@ -12,7 +12,7 @@ from typing import Any
 from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import json_text
 
-__all__ = ["FolderLock", "LineFile", "replacing", "write_whole"]
+__all__ = ["FolderLock", "LineFile", "locked", "replacing", "write_whole"]
 
 
 class FolderLock:
@@ -51,6 +51,16 @@ class FolderLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+@contextmanager
+def locked(handle: int) -> Iterator[None]:
+    """Wait until no other process has an open file to itself, and keep it so meanwhile."""
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 @contextmanager
