@@ -10,8 +10,8 @@ from tests.deployment.fake_network import INITIAL, LAYOUT, trained
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.coordinator import Coordinator
-from fedcompass.deployment.replies import change_or_model
-from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.replies import change_or_model
 from fedcompass.runs.codec import event_from_json
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.replay import replay

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fedcompass.deployment.processes import Child
+from fedcompass.deployment.flower_engine.supernode import supernode_program
 from fedcompass.deployment.project import SiteFolder
-from fedcompass.deployment.supernode import supernode_program
+from fedcompass.deployment.supervision import Child
 
 
 class LoneSuperNode:

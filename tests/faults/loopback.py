@@ -14,10 +14,10 @@ from tests.faults.federation_files import FederationFiles
 from tests.faults.lone_supernode import LoneSuperNode
 from tests.faults.tally import Row, tally
 
+from fedcompass.deployment.flower_engine.server_process import Outcome
+from fedcompass.deployment.operator.running_server import RunningServer
+from fedcompass.deployment.operator.running_site import RunningSite
 from fedcompass.deployment.project import ServerProject, SiteFolder
-from fedcompass.deployment.running_server import RunningServer
-from fedcompass.deployment.running_site import RunningSite
-from fedcompass.deployment.server_process import Outcome
 
 PATIENCE = 600.0  # for anything that is to happen, on a machine that has other things to do
 TICK = 0.1

@@ -13,7 +13,7 @@ from fedcompass.cli.options import next_free
 from fedcompass.cli.plain_table import plain_table
 
 if TYPE_CHECKING:
-    from fedcompass.deployment.server_process import Outcome
+    from fedcompass.deployment.flower_engine.server_process import Outcome
 
 __all__ = ["check", "demo", "deploy", "init", "readmit", "server", "site", "status"]
 
@@ -45,7 +45,7 @@ def demo(
 ) -> None:
     """Start a server and sites of unequal speed on this machine, and train mnist-mini on them."""
     from fedcompass.cli.deploy_progress import DeployProgress
-    from fedcompass.deployment.demo import Demo, DemoPlan
+    from fedcompass.deployment.operator.demo import Demo, DemoPlan
 
     plan = DemoPlan(
         sites=sites,
@@ -82,7 +82,7 @@ def init(
     ] = False,
 ) -> None:
     """Write a federation's folder, with its own CA and a folder for each site to be handed over."""
-    from fedcompass.deployment import project_files
+    from fedcompass.deployment.operator import project_files
     from fedcompass.errors import SettingsError
 
     if renew_certificate:
@@ -112,9 +112,9 @@ def server(
 ) -> None:
     """Run the server until the run is over; what dies is restarted and the run resumed."""
     from fedcompass.cli.deploy_progress import DeployProgress
+    from fedcompass.deployment.operator.running_server import RunningServer
     from fedcompass.deployment.project import ServerProject
-    from fedcompass.deployment.run_view import RunView
-    from fedcompass.deployment.running_server import RunningServer
+    from fedcompass.deployment.server.run_view import RunView
     from fedcompass.errors import ProcessFailed
 
     project = ServerProject(folder)
@@ -145,8 +145,8 @@ def server(
 @deploy.command()
 def site(folder: _Folder) -> None:
     """Run a site until it is stopped: its worker and its connection, both restarted if they die."""
+    from fedcompass.deployment.operator.running_site import RunningSite
     from fedcompass.deployment.project import SiteFolder
-    from fedcompass.deployment.running_site import RunningSite
 
     running = RunningSite(SiteFolder(folder))
     settings = running.site.settings
@@ -168,7 +168,7 @@ def site(folder: _Folder) -> None:
 @deploy.command()
 def check(folder: _Folder) -> None:
     """Say what is wrong with a set-up before a run finds out; on the server or at a site."""
-    from fedcompass.deployment.checks import check_server, check_site
+    from fedcompass.deployment.operator.checks import check_server, check_site
 
     found = []
     for finding in (check_site if (folder / "site.toml").exists() else check_server)(folder):
@@ -185,7 +185,7 @@ def readmit(
     run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
 ) -> None:
     """Let a site out of quarantine in a run that is going on."""
-    from fedcompass.deployment.readmission import request_readmission
+    from fedcompass.deployment.server.readmission import request_readmission
     from fedcompass.errors import RunFolderError
 
     answer = request_readmission(_begun(folder, run), site)
@@ -200,7 +200,7 @@ def status(
     run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
 ) -> None:
     """Show where a run is: version, accuracy, and each site's part."""
-    from fedcompass.deployment.run_view import RunView
+    from fedcompass.deployment.server.run_view import RunView
 
     view = RunView(_begun(folder, run))
     view.refresh()

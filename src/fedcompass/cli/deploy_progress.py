@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from fedcompass.deployment.run_view import RunView
+    from fedcompass.deployment.server.run_view import RunView
 
 __all__ = ["DeployProgress"]
 

@@ -1,13 +1,13 @@
 """A federation's folders as they are read: the server's project, and what a site was given."""
 
 import re
-import stat
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.deployment.private_files import check_private
+from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
 from fedcompass.settings import Settings
@@ -18,7 +18,6 @@ __all__ = [
     "ServerProject",
     "SiteFolder",
     "SiteSettings",
-    "check_private",
     "is_loopback",
     "join_address",
     "split_address",
@@ -26,7 +25,6 @@ __all__ = [
 ]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-_OTHERS = 0o077
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """All addresses of this machine, and the loopback address by which such a listener is reached."""
 
@@ -70,20 +68,6 @@ def is_loopback(host: str) -> bool:
 def join_address(host: str, port: int) -> str:
     """Both as host:port, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def check_private(path: Path) -> None:
-    """Make sure that a secret file is there and that only its owner can read it.
-
-    Raises:
-        ProjectError: otherwise; says what to type.
-    """
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError as error:
-        raise ProjectError(f"{path}: {error.strerror}; ask for a new folder") from None
-    if mode & _OTHERS:
-        raise ProjectError(f"{path} can be read by others (mode {mode:o}); run: chmod 600 {path}")
 
 
 class NetworkSettings(Settings):
@@ -155,7 +139,7 @@ class SiteSettings(Settings):
     threads: int | None = Field(default=None, ge=1)
     """Threads torch may use; None leaves it to torch."""
 
-    client_app: str = "fedcompass.deployment.client_app:app"
+    client_app: str = "fedcompass.deployment.flower_engine.client_app:app"
     """The ClientApp that answers; one of your own as module:name."""
 
     idle_seconds: float | None = Field(default=None, gt=0, le=3)
