@@ -14,9 +14,10 @@ from click import Command, Group
 from fedcompass.cli.setting_rows import setting_rows
 from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
-from fedcompass.deployment.project import NetworkSettings, SiteSettings
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.project import NetworkSettings
 from fedcompass.deployment.site.local_round import LocalRounds
+from fedcompass.deployment.site.site_folder import SiteSettings
 from fedcompass.settings import Settings
 
 ROOT = Path(__file__).parent.parent

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedcompass.deployment.flower_engine.supernode import supernode_program
-from fedcompass.deployment.project import SiteFolder
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import Child
 
 
@@ -37,8 +37,8 @@ class LoneSuperNode:
     def start(self) -> None:
         self._child.start()
 
-    def tend(self) -> None:
-        self._child.tend()
+    def restart_dead(self) -> None:
+        self._child.restart_if_dead()
 
     def stop(self) -> None:
         self._child.stop()

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
+from fedcompass.deployment.backoff import Backoff
 from fedcompass.errors import ProcessFailed
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Child", "Program", "die_with_parent", "flower_environment", "free_port", "last_line"]
+__all__ = ["Child", "Program", "Restarts", "die_with_parent", "free_port", "last_line"]
 
 _PARENT = "FEDCOMPASS_PARENT"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SECRETS = 0o077  # what others may not do with our files
-_SOON: Seconds = 20.0  # a process that dies younger than this has not recovered
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TROUBLE = re.compile(r"\bERROR\b|Error\b|Exception\b|Exit Code")
 _LAST_LINES = 15  # where to look for trouble: what is further up was survived
@@ -51,16 +51,6 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(expected):
         os._exit(1)
-
-
-def flower_environment(home: Path) -> dict[str, str]:
-    """What keeps a Flower process to itself: no telemetry, no update check, its own folder."""
-    return {
-        "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    }
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -92,6 +82,34 @@ def last_line(log: Path, start: int = 0) -> str:
     return ""
 
 
+class Restarts:
+    """Counts a process's deaths in a row: how long to wait after each, and when to give up.
+
+    Args:
+        most: deaths in a row after which it is started again.
+        longest_pause: between two starts.
+        recovered_after: a process that lives longer than this does not count as dying in a row.
+    """
+
+    def __init__(
+        self, most: int, *, longest_pause: Seconds, recovered_after: Seconds = 20.0
+    ) -> None:
+        self._most, self._recovered_after = most, recovered_after
+        self._backoff = Backoff(first=0.2, longest=longest_pause)
+        self._in_a_row = 0
+
+    def pause_after(self, child: "Child", lived: Seconds) -> Seconds:
+        """How long to wait before a process that died is started again.
+
+        Raises:
+            ProcessFailed: it died too often in a row.
+        """
+        self._in_a_row = 1 if lived > self._recovered_after else self._in_a_row + 1
+        if self._in_a_row > self._most:
+            raise child.failure(f"died {self._in_a_row} times in a row")
+        return self._backoff.after(self._in_a_row)
+
+
 class Child:
     """One process and its successors: restarted when it dies, with growing pauses, not forever."""
 
@@ -104,15 +122,13 @@ class Child:
         clock: Callable[[], Seconds] = monotonic,
     ) -> None:
         self.program = program
-        self.restarts_left = restarts  # deaths in a row that are still forgiven
-        self._restarts = restarts
-        self._longest_pause = longest_pause
+        self._restarts = Restarts(restarts, longest_pause=longest_pause)
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._started: Seconds = 0.0
         self._again_at: Seconds | None = None  # when a dead one is started again
         self._log_from = 0  # where in the log this start's lines begin
-        self.last_words = ""  # of the one that died last
+        self.last_error = ""  # of the one that died last
 
     @property
     def pid(self) -> int | None:
@@ -150,7 +166,7 @@ class Child:
             os.close(handle)
         self._started, self._again_at = self._clock(), None
 
-    def tend(self) -> bool:
+    def restart_if_dead(self) -> bool:
         """Start it again if it died and its pause is over; True if this call did.
 
         Raises:
@@ -160,24 +176,14 @@ class Child:
             return False
         now = self._clock()
         if self._again_at is None:
-            self.last_words = self._words()
-            self._again_at = now + self._pause(now)
+            self.last_error = self._cause()
+            self._again_at = now + self._restarts.pause_after(self, now - self._started)
         if now < self._again_at:
             return False
         self.start()
         return True
 
-    def _pause(self, now: Seconds) -> Seconds:
-        """How long to wait before the next start: longer after each death in a row."""
-        if now - self._started > _SOON:
-            self.restarts_left = self._restarts
-        if self.restarts_left == 0:
-            raise self.failure(f"died {self._restarts + 1} times in a row")
-        self.restarts_left -= 1
-        doubled = min(self._restarts - self.restarts_left - 1, 20)
-        return min(0.2 * 2.0**doubled, self._longest_pause)
-
-    def _words(self) -> str:
+    def _cause(self) -> str:
         """What it died of, as far as its log or the signal says."""
         words, code = last_line(self.program.log, self._log_from), self.exit_code
         if code is not None and code < 0 and not _TROUBLE.search(words):

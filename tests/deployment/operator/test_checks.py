@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from fedcompass.deployment.flower_engine.server_process import Outcome
+from fedcompass.deployment.addresses import split_address
+from fedcompass.deployment.flower_engine.server_process import ServerExit
 from fedcompass.deployment.operator.certificates import make_authority, make_server_certificate
 from fedcompass.deployment.operator.checks import Finding, check_server, check_site
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.running_server import RunningServer
 from fedcompass.deployment.operator.running_site import RunningSite, is_running
-from fedcompass.deployment.project import ServerProject, SiteFolder, split_address
+from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import Child, Program, free_port
 from fedcompass.errors import ProjectError
 
@@ -254,6 +256,6 @@ def test_what_dies_after_a_run_is_over_does_not_begin_it_again(project: Path) ->
     (run / "summary.json").write_text("{}")
     server = RunningServer(ServerProject(project), run)
     dead = Child(Program("ServerApp", "no.such.module", project / "log", [], {}))
-    server._superlink = server._server_app = dead
-    assert server.tend() == Outcome(None, again=False)
+    server._engine._superlink = server._engine._server_app = dead
+    assert server.poll() == ServerExit(None, again=False)
     assert server.restarted == 0

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
-from fedcompass.deployment.server.run_view import RunView
+from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.errors import FedcompassError, ProjectError, RunFolderError, SettingsError
+from fedcompass.runs.journal import FileJournal
+from fedcompass.runs.tally import Tally
+from fedcompass.scheduling.commands import Commit, Fold
+from fedcompass.scheduling.events import ClientJoined, UpdateArrived, UpdateRefused
 
 APP = """
 import torch
@@ -102,7 +107,7 @@ class Stopped:
     def start(self) -> None:
         pass
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         self.looks += 1
         if self.looks > 1:
             raise KeyboardInterrupt
@@ -112,7 +117,7 @@ class Stopped:
 
 
 class StoppedSite(Stopped):
-    def tend(self) -> None:
+    def restart_dead(self) -> None:
         raise KeyboardInterrupt
 
 
@@ -183,8 +188,32 @@ def write_run(folder: Path) -> None:
     ]
     audit = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "audit.jsonl").write_text(audit + '{"at": 7.0, "what": "left", "w')
+    write_journal(folder / "journal.jsonl")
     row = {"time": 5.0, "version": 1, "loss": 0.5, "accuracy": 0.75}
     (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def write_journal(path: Path) -> None:
+    """What happened, as the coordinator takes it down."""
+    with closing(FileJournal(path, {})) as journal:
+        journal.event(ClientJoined(at=1.0, client="north", samples=10))
+        journal.event(UpdateArrived(at=5.0, client="north", task=1, steps_done=20))
+        fold = Fold(at=5.0, client="north", task=1, buffer=1, staleness=0, steps=20, share=1.0)
+        journal.command(fold)
+        journal.command(Commit(at=5.0, buffers=(1,), version=1, contributions=(fold,)))
+        journal.event(UpdateRefused(at=6.0, client="south", task=2, reason="not-finite"))
+
+
+def test_status_counts_by_the_journal_and_not_by_the_audit_log(project: Path) -> None:
+    write_run(project / "run")
+    audit = project / "run" / "audit.jsonl"
+    audit.write_text('{"at": 9.0, "what": "returned", "who": "north"}\n')
+    _, told = run("status", str(project))
+    assert told.splitlines() == [
+        "not finished, 9 s, version 1  loss 0.5  accuracy 0.75",
+        "site   last      updates  steps  at (s)",
+        "north  returned        1     20       9",
+    ]
 
 
 def test_status_shows_each_site(project: Path) -> None:
@@ -208,15 +237,15 @@ def test_a_line_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -
         file.write('ho": "north"}\n')
     assert view.refresh() == [{"at": 7.0, "what": "left", "who": "north"}]
     assert view.sites["north"].state == "left"
-    assert (view.updates, view.refused) == (1, 1)
+    assert (view.updates, view.tally.clients["south"].refused) == (1, 1)
 
 
 def test_progress_says_of_which_version_an_accuracy_is(tmp_path: Path) -> None:
     """Measuring takes longer than merging: the newest accuracy may be of an older model."""
     from fedcompass.cli.deploy_progress import _line
-    from fedcompass.deployment.server.run_view import RunView
 
-    view = RunView(tmp_path, version=7, seconds=3.0, metrics={"version": 6, "accuracy": 0.5})
+    metrics = {"version": 6, "accuracy": 0.5}
+    view = RunView(tmp_path, tally=Tally(version=7), seconds=3.0, metrics=metrics)
     assert "version 7  accuracy 50.0% (of version 6)  0 answers" in _line(view)
     view.metrics["version"] = 7
     assert "version 7  accuracy 50.0%  0 answers" in _line(view)

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from fedcompass.deployment.operator.demo import Demo, DemoPlan, paces
-from fedcompass.deployment.server.run_view import RunView
+from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.errors import SettingsError
 from fedcompass.runs.journal import read_journal
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fedcompass.deployment.addresses import split_address
 from fedcompass.deployment.operator.certificates import make_authority, read_certificate
 from fedcompass.deployment.operator.project_files import add_sites, init_project, renew_certificate
 from fedcompass.deployment.private_files import check_private
-from fedcompass.deployment.project import ServerProject, SiteFolder, split_address
+from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.errors import ProjectError, SettingsError
 
 

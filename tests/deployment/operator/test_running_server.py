@@ -12,7 +12,7 @@ import tomli_w
 from fedcompass.deployment.operator.disk_room import lack_of_room
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.running_server import RunningServer
-from fedcompass.deployment.project import NetworkSettings, ServerProject
+from fedcompass.deployment.server.project import NetworkSettings, ServerProject
 from fedcompass.deployment.supervision import Child, Program, free_port
 from fedcompass.errors import ProjectError, RunFolderError, SettingsError
 from fedcompass.runs.files import FolderLock
@@ -69,7 +69,7 @@ def test_a_server_that_listens_on_one_address_comes_up(tmp_path: Path, listen: s
         server.start()
         assert [node.name for node in server.nodes()] == ["north"]
         begun = run / "checkpoint.safetensors"  # the ServerApp has got its task
-        until(lambda: server.tend() is not None or begun.exists())
+        until(lambda: server.poll() is not None or begun.exists())
         assert begun.exists()
     finally:
         server.stop()
@@ -121,9 +121,11 @@ def test_a_full_disk_under_the_state_is_told_at_once_and_ends_the_server_in_orde
     audit = run / "audit.jsonl"
     audit.write_text('{"at": 7.5, "what": "accepted", "who": "north"}\n{"at": 8.0, "wh')
     server = RunningServer(project, run)
-    server._superlink = server._server_app = Child(Program("x", "no.such.module", tmp_path / "x"))
+    server._engine._superlink = server._engine._server_app = Child(
+        Program("x", "no.such.module", tmp_path / "x")
+    )
     fill_disk(monkeypatch, free=0)
-    outcome = server.tend()
+    outcome = server.poll()
     assert outcome is not None
     assert outcome.error == (
         f"the disk of {project.state} is full: 0 bytes are left, messages need 1,048,576; nothing "

@@ -208,7 +208,7 @@ def test_a_task_for_a_site_that_is_found_gone_at_the_same_moment_goes_nowhere(
     (left,) = [r for r in records(tmp_path) if r.get("event") == "ClientLost"]
     assert given[-1]["client"] == left["client"] == "site-1"
     assert set(running.coordinator.scheduler.roster.members) == {"site-2"}
-    assert all(sent.client != "site-1" for sent in running._dispatch.sent.values())
+    assert all(sent.client != "site-1" for sent in running._dispatcher.sent.values())
 
 
 def test_a_failed_task_is_asked_again_more_and_more_slowly_and_then_the_site_is_left_alone(

@@ -16,8 +16,9 @@ from tests.deployment.fake_network import (
     sites,
 )
 
+from fedcompass.deployment.operator.readmit import request_readmission
 from fedcompass.deployment.server.federation import Federation
-from fedcompass.deployment.server.readmission import request_readmission, take_requests
+from fedcompass.deployment.server.readmission import take_requests
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.errors import RunFolderError, SettingsError
 

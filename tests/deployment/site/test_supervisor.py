@@ -101,7 +101,7 @@ def test_a_worker_killed_mid_task_is_reported_at_once_and_restarted(folder: Path
         with pytest.raises(WorkerLost, match="went away during a train"):
             task.result(SOON)
         assert monotonic() - killed < AT_ONCE
-        until(worker.tend)
+        until(worker.restart_if_dead)
         assert train(folder, order(steps=3))["steps_done"] == 3  # waits for the next worker
         second = worker.pid
         assert second not in (None, first)
@@ -167,7 +167,7 @@ def test_a_mistake_in_the_app_is_told_in_one_line_with_its_place(folder: Path) -
     with running(plan, restarts=0) as worker:
         until(lambda: not worker.running)
         with pytest.raises(ProcessFailed) as caught:
-            worker.tend()
+            worker.restart_if_dead()
     told = str(caught.value)
     assert told.startswith("worker of here died")
     assert f"{plan.app}:3 in <module>: AttributeError: module 'torch' has no" in told

@@ -29,7 +29,7 @@ import fedcompass
 from fedcompass.deployment.site import forwarder
 from fedcompass.deployment.site.local_round import LocalRounds
 from fedcompass.deployment.site.site_worker import Worker
-from fedcompass.deployment.site.task_desk import Job, TaskDesk
+from fedcompass.deployment.site.task_queue import SubmittedTask, TaskQueue
 from fedcompass.deployment.site.worker_frames import (
     MOST_HEADER_BYTES,
     Frame,
@@ -177,7 +177,7 @@ def test_a_newer_task_ends_the_older_one_early(place: Path) -> None:
     with serving(CountingTrainer(gate), place) as worker, in_background(train, place, first) as old:
         assert gate.reached.wait(SOON)
         with in_background(train, place, second) as new:
-            while worker._desk._waiting is None:
+            while worker._tasks._waiting is None:
                 sleep(0.001)
             with pytest.raises(WorkerRefused, match="task 0 is older than task 1"):
                 train(place, order(task=0))
@@ -187,32 +187,32 @@ def test_a_newer_task_ends_the_older_one_early(place: Path) -> None:
 
 
 def test_whoever_waits_for_a_task_is_told_when_the_process_must_end() -> None:
-    desk = TaskDesk()
-    waiting = desk.hand_in(Job(("r", 1), 1, 0, {}))
-    taken = desk.take()
+    tasks = TaskQueue()
+    waiting = tasks.submit(SubmittedTask(("r", 1), 1, 0, {}))
+    taken = tasks.take()
     assert taken is not None
 
     def device_fails() -> Frame:
         raise torch.AcceleratorError("device-side assert", 1)
 
     with pytest.raises(torch.AcceleratorError):
-        desk.answer(taken, device_fails)
+        tasks.answer(taken, device_fails)
     with pytest.raises(WorkerRefused, match="the worker ends with AcceleratorError"):
         waiting.result(SOON)
 
 
 def test_a_task_that_waits_is_refused_when_another_replaces_it_or_the_desk_closes() -> None:
-    desk = TaskDesk()
-    first = desk.hand_in(Job(("r", 1), 1, 0, {}))
-    second = desk.hand_in(Job(("r", 2), 1, 0, {}))
+    tasks = TaskQueue()
+    first = tasks.submit(SubmittedTask(("r", 1), 1, 0, {}))
+    second = tasks.submit(SubmittedTask(("r", 2), 1, 0, {}))
     with pytest.raises(WorkerRefused, match="task 1 was replaced by task 2"):
         first.result(SOON)
-    desk.close()
+    tasks.close()
     with pytest.raises(WorkerRefused, match="the worker is stopping"):
         second.result(SOON)
     with pytest.raises(WorkerRefused, match="the worker is stopping; ask again"):
-        desk.hand_in(Job(("r", 3), 1, 0, {}))
-    assert desk.take() is None
+        tasks.submit(SubmittedTask(("r", 3), 1, 0, {}))
+    assert tasks.take() is None
 
 
 def test_an_error_in_the_users_code_is_one_line_and_the_worker_lives_on(place: Path) -> None:

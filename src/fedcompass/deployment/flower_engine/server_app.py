@@ -66,7 +66,7 @@ def main(grid: "Grid", context: "Context") -> None:  # noqa: ARG001  # Flower gi
     """Serve the assigned run until it ends."""
     from fedcompass.aggregation import Layout
     from fedcompass.deployment.app.app_file import load_app
-    from fedcompass.deployment.project import ServerProject
+    from fedcompass.deployment.server.project import ServerProject
     from fedcompass.deployment.server.serve import serve
     from fedcompass.deployment.wire.arrays import most_bytes
 

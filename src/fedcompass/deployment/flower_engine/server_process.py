@@ -15,27 +15,28 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from fedcompass.deployment.flower_engine.environment import flower_environment
 from fedcompass.deployment.flower_engine.runtime import (
     acquire,
     expect_loopback_certificate,
     identify,
     runtime_client,
 )
-from fedcompass.deployment.supervision import Program, die_with_parent, flower_environment
+from fedcompass.deployment.supervision import Program, die_with_parent
 from fedcompass.errors import FedcompassError, ProcessFailed, TransportBroken
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
     from fedcompass.deployment.flower_engine.server_app import Assignment
 
-__all__ = ["Outcome", "main", "read_outcome", "server_program"]
+__all__ = ["ServerExit", "main", "read_exit", "server_program"]
 
 _POLL = 0.05
 _PATIENCE: Seconds = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ServerExit:
     """How a ServerApp ended.
 
     error: what went wrong, in one line; None if the run is over.
@@ -68,13 +69,13 @@ def server_program(
     )
 
 
-def read_outcome(state: Path) -> Outcome:
+def read_exit(state: Path) -> ServerExit:
     """How the last ServerApp ended; one that could not say died, and may be started again."""
     try:
         record = json.loads((state / "outcome.json").read_text(encoding="utf-8"))
-        return Outcome(record["error"], record["again"])
+        return ServerExit(record["error"], record["again"])
     except (OSError, ValueError, KeyError):
-        return Outcome("the ServerApp died", again=True)
+        return ServerExit("the ServerApp died", again=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,17 +86,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _serve(given)
-        outcome = Outcome(None, again=False)
+        ended = ServerExit(None, again=False)
     except (KeyboardInterrupt, TransportBroken) as error:
-        outcome = Outcome(str(error) or "the ServerApp was stopped", again=True)
+        ended = ServerExit(str(error) or "the ServerApp was stopped", again=True)
     except FedcompassError as error:
-        outcome = Outcome(str(error), again=False)
+        ended = ServerExit(str(error), again=False)
     except Exception as error:
         traceback.print_exc()
-        outcome = Outcome(f"{type(error).__name__}: {error}", again=True)
-    record = {"error": outcome.error, "again": outcome.again}
+        ended = ServerExit(f"{type(error).__name__}: {error}", again=True)
+    record = {"error": ended.error, "again": ended.again}
     given.outcome.write_text(json.dumps(record), encoding="utf-8")
-    sys.exit(0 if outcome.error is None else 1)
+    sys.exit(0 if ended.error is None else 1)
 
 
 def _parser() -> argparse.ArgumentParser:

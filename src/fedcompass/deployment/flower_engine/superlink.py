@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedcompass.deployment.supervision import Program, die_with_parent, flower_environment
+from fedcompass.deployment.flower_engine.environment import flower_environment
+from fedcompass.deployment.supervision import Program, die_with_parent
 
 __all__ = ["BoundedBodies", "SuperLinkFiles", "main", "superlink_program"]
 

@@ -21,13 +21,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from fedcompass.deployment.flower_engine.ended_runs import EndedRuns, RunIsOver
+from fedcompass.deployment.flower_engine.environment import flower_environment
 from fedcompass.deployment.flower_engine.own_client_app import load_client_app
 from fedcompass.deployment.flower_engine.runtime import acquire, identify, runtime_client
 from fedcompass.deployment.private_files import write_secret
 from fedcompass.deployment.supervision import (
     Program,
     die_with_parent,
-    flower_environment,
     free_port,
 )
 from fedcompass.deployment.wire.messages import one_line, without_folders
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     ended.watch()
     if given.idle is not None:
-        _shorten_naps(given.idle)
+        _limit_idle_sleep(given.idle)
     sys.argv = command
     flower_supernode()
 
@@ -142,7 +142,7 @@ def _quoted(value: object) -> str:
     return f'"{text}"'
 
 
-def _shorten_naps(longest: Seconds) -> None:
+def _limit_idle_sleep(longest: Seconds) -> None:
     """Make the SuperNode's loop, whose idle sleep is a fixed 3 seconds, sleep no longer."""
     loop = import_module("flwr.supernode.start_client_internal")
     loop.time = SimpleNamespace(sleep=lambda seconds: sleep(min(seconds, longest)))  # type: ignore[attr-defined]

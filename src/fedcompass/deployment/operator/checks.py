@@ -3,6 +3,7 @@
 import errno
 import shutil
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,27 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass import __version__
-from fedcompass.deployment.operator.certificates import check_dates, read_certificate
-from fedcompass.deployment.operator.network_checks import (
+from fedcompass.deployment.addresses import split_address
+from fedcompass.deployment.flower_engine.site_checks import (
     check_admission,
     check_clock,
-    check_connection,
     read_private_key,
 )
+from fedcompass.deployment.operator.certificates import check_dates, read_certificate
 from fedcompass.deployment.private_files import check_private
-from fedcompass.deployment.project import (
-    RENEW,
-    ServerProject,
-    SiteFolder,
-    SiteSettings,
-    split_address,
-)
+from fedcompass.deployment.server.project import RENEW, ServerProject
+from fedcompass.deployment.site.site_folder import SiteFolder, SiteSettings
 from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
 
 __all__ = ["Finding", "check_server", "check_site"]
 
 _SOON = timedelta(days=30)
 _SPACE = 1 << 30  # bytes
+_CONNECT = 10.0  # seconds to wait for a connection
 _FLOWER = ("1.41.", "fedcompass deploys on flwr 1.41")
 
 
@@ -61,9 +58,7 @@ def check_site(folder: Path) -> Iterator[Finding]:
     if site.key is not None and site.authority is not None:
         yield _finding("key", lambda: _key(site.key))
         yield _finding("certificate", lambda: _certificate(site.authority))
-    connected = _finding(
-        "connection", lambda: check_connection(site.settings.server, site.authority)
-    )
+    connected = _finding("connection", lambda: _connection(site.settings.server, site.authority))
     yield connected
     if connected.ok:
         yield _finding("clock", lambda: check_clock(site.settings.server, site.authority))
@@ -104,6 +99,34 @@ def _finding(what: str, look: Callable[[], str]) -> Finding:
         return Finding(what, True, look())
     except (FedcompassError, OSError) as error:
         return Finding(what, False, str(error))
+
+
+def _connection(address: str, authority: Path | None) -> str:
+    """Open a connection and, with TLS, see that the certificate is the federation's.
+
+    Raises:
+        ProjectError: it cannot be opened, or the other side is somebody else.
+    """
+    host, port = split_address(address)
+    try:
+        with socket.create_connection((host, port), _CONNECT) as plain:
+            if authority is None:
+                return f"{address} answers, without TLS"
+            context = ssl.create_default_context(cafile=str(authority))
+            with context.wrap_socket(plain, server_hostname=host) as secured:
+                return f"{address} answers, {secured.version()}, and is the federation's server"
+    except ssl.SSLCertVerificationError as error:
+        raise ProjectError(
+            f"{address} shows a certificate that is not right: {error.verify_message}; "
+            "check the server's address, its certificate (deploy check there) and this clock"
+        ) from None
+    except ssl.SSLError as error:
+        raise ProjectError(f"{address} does not speak TLS: {error.reason}") from None
+    except OSError as error:
+        raise ProjectError(
+            f"{address} cannot be reached ({error.strerror or error}); is the server running, "
+            "and does a firewall here or there stop TCP to that port?"
+        ) from None
 
 
 def _versions() -> Iterator[Finding]:

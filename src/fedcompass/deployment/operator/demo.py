@@ -18,11 +18,12 @@ import tomli_w
 
 from fedcompass import strategies
 from fedcompass.deployment.operator.project_files import init_project
+from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.deployment.operator.running_server import RunningServer
 from fedcompass.deployment.operator.running_site import RunningSite
-from fedcompass.deployment.project import ServerProject, SiteFolder
-from fedcompass.deployment.server.run_view import RunView
+from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.site import forwarder
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import free_port
 from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError, WorkerLost
 from fedcompass.vocabulary import Seconds
@@ -236,7 +237,7 @@ class Demo:
                     f"{slow[0].site.settings.name} was not ready after {_PATIENCE:g} s; "
                     f"see {slow[0].site.state}"
                 )
-            self._tend()
+            self._restart_dead()
             sleep(_TICK)
 
     def _all_online(self) -> bool:
@@ -244,9 +245,9 @@ class Demo:
         nodes = self._server.nodes()
         return len(nodes) == self.plan.sites and all(node.online for node in nodes)
 
-    def _tend(self) -> None:
+    def _restart_dead(self) -> None:
         for site in self._sites:
-            site.tend()
+            site.restart_dead()
 
     def _finish(self, strategy: str) -> DemoRun:
         """Watch a run to its end."""
@@ -254,8 +255,8 @@ class Demo:
         run = self.folder / strategy
         view = RunView(run)
         while True:
-            outcome = self._server.tend()
-            self._tend()
+            outcome = self._server.poll()
+            self._restart_dead()
             self._watch(view)
             if outcome is not None:
                 break

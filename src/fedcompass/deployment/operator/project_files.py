@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import count, islice
 from pathlib import Path
 
+from fedcompass.deployment.addresses import is_loopback, split_address
 from fedcompass.deployment.operator import project_texts as texts
 from fedcompass.deployment.operator.certificates import (
     make_authority,
@@ -14,13 +15,8 @@ from fedcompass.deployment.operator.certificates import (
     make_site_key,
 )
 from fedcompass.deployment.private_files import write_secret
-from fedcompass.deployment.project import (
-    ServerProject,
-    SiteFolder,
-    is_loopback,
-    split_address,
-    valid_name,
-)
+from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.site.site_folder import SiteFolder, valid_name
 from fedcompass.errors import FedcompassError, ProjectError, SettingsError
 
 __all__ = ["add_sites", "init_project", "renew_certificate"]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fedcompass.deployment.flower_engine.supernode import supernode_program
 from fedcompass.deployment.private_files import check_private
-from fedcompass.deployment.project import SiteFolder
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.worker_plan import WorkerPlan
+from fedcompass.deployment.site.worker_socket import MOST_PATH_BYTES
 from fedcompass.deployment.supervision import Child
 from fedcompass.errors import ProjectError
 from fedcompass.runs.files import FolderLock
@@ -19,7 +20,6 @@ __all__ = ["RunningSite", "is_running"]
 
 _RESTARTS = 1_000_000  # a site tries again for as long as it is asked to run
 _LONGEST_PAUSE: Seconds = 30.0
-_MOST_PATH_BYTES = 107  # of a Unix socket's path
 _NOT_ADMITTED = "[code: 2004]"  # of Flower: the node is online already, or its key unknown
 _NOT_ADMITTED_WORDS = (
     "the server still counts the old connection as alive (for up to a minute), or does not know "
@@ -39,7 +39,7 @@ def is_running(site: SiteFolder) -> bool:
 
 
 class RunningSite:
-    """A site's two processes. Call `tend` often, and `stop` it whatever happens.
+    """A site's two processes. Call `restart_dead` often, and `stop` it whatever happens.
 
     Args:
         site: the folder the site was given.
@@ -81,7 +81,7 @@ class RunningSite:
     def _socket(self) -> Path:
         """Where the worker listens: in the state folder, or elsewhere if that path is too long."""
         usual = self.site.state / "worker.sock"
-        if len(os.fsencode(usual)) <= _MOST_PATH_BYTES:
+        if len(os.fsencode(usual)) <= MOST_PATH_BYTES:
             return usual
         self._short = Path(tempfile.mkdtemp(prefix="fedcompass-"))  # for this user alone
         return self._short / "worker.sock"
@@ -117,16 +117,16 @@ class RunningSite:
         for child in self._children.values():
             child.start()
 
-    def tend(self) -> list[str]:
+    def restart_dead(self) -> list[str]:
         """Start again what has died; the names of those this call started."""
-        again = [name for name, child in self._children.items() if child.tend()]
+        again = [name for name, child in self._children.items() if child.restart_if_dead()]
         for name in again:
             self.restarted[name] += 1
         return again
 
-    def last_words(self, name: str) -> str:
+    def last_error(self, name: str) -> str:
         """Why a process died, as far as its log says."""
-        words = self._children[name].last_words
+        words = self._children[name].last_error
         if _NOT_ADMITTED in words:
             return _NOT_ADMITTED_WORDS
         return words or f"it said nothing; see {self.log_of(name)}"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from fedcompass.deployment.wire.messages import one_line
 from fedcompass.runs.files import LineFile
 from fedcompass.scheduling.commands import Command, Commit, Quarantine
 from fedcompass.scheduling.events import (
@@ -22,8 +23,6 @@ from fedcompass.scheduling.events import (
 )
 
 __all__ = ["Audit"]
-
-_OF_COMMANDS = ("merged", "quarantined")
 
 
 class Audit:
@@ -40,27 +39,17 @@ class Audit:
         known = lines.records()
         self._newest = max((_number(line) for line in known), default=0)  # event with a line
         self._of_newest = [_key(line) for line in known if _number(line) == self._newest]
-        self._notes: dict[str, Any] = {}  # for the next event
         self._waiting: list[dict[str, Any]] = []  # lines
-
-    def note(self, **facts: Any) -> None:
-        """Facts for the line of the next event, beside its own."""
-        self._notes = facts
-
-    def add(self, **facts: Any) -> None:
-        """Facts for the line of the last event, beside its own."""
-        for line in self._waiting:
-            if line.get("event") == self.events and line["what"] not in _OF_COMMANDS:
-                line.update(facts)
 
     def say(self, what: str, at: float, **facts: Any) -> None:
         """A line about something that is no event of the journal."""
         self._waiting.append(self._line(what, at, facts))
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **notes: Any) -> None:
         """A line about an event, unless a server before this one wrote it."""
         self.events += 1
-        notes, self._notes = self._notes, {}
+        if "why" in notes:
+            notes["why"] = one_line(notes["why"])  # perhaps a site's own words
         told = _told(event)
         if told is not None:
             what, facts = told

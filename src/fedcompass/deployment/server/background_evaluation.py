@@ -8,14 +8,14 @@ from typing import TypeAlias
 from fedcompass.aggregation import FlatState
 from fedcompass.vocabulary import ModelVersion, Seconds
 
-__all__ = ["BackgroundEvaluation", "Evaluate", "Measured"]
+__all__ = ["BackgroundEvaluation", "Evaluate", "EvaluationResult"]
 
 Evaluate: TypeAlias = Callable[[FlatState], dict[str, float]]
 """The metrics of a model, by name; called in a thread of its own, one model at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class EvaluationResult:
     """A version's metrics, or why there are none."""
 
     version: ModelVersion
@@ -38,7 +38,7 @@ class BackgroundEvaluation:
     def __init__(self, evaluate: Evaluate | None) -> None:
         self._evaluate = evaluate
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evaluation")
-        self._running: Future[Measured] | None = None
+        self._running: Future[EvaluationResult] | None = None
         self._next: _Offer | None = None
         self._latest: ModelVersion = -1  # offered
 
@@ -49,7 +49,7 @@ class BackgroundEvaluation:
             self._next = _Offer(version, time, model)
             self._go_on()
 
-    def measured(self) -> list[Measured]:
+    def measured(self) -> list[EvaluationResult]:
         """What is done since the last call."""
         if self._running is None or not self._running.done():
             return []
@@ -57,7 +57,7 @@ class BackgroundEvaluation:
         self._go_on()
         return [done]
 
-    def wait(self) -> list[Measured]:
+    def wait(self) -> list[EvaluationResult]:
         """Everything offered and not skipped."""
         done = []
         while self._running is not None:
@@ -75,11 +75,11 @@ class BackgroundEvaluation:
             offer, self._next = self._next, None
             self._running = self._thread.submit(self._measure, offer)
 
-    def _measure(self, offer: _Offer) -> Measured:
+    def _measure(self, offer: _Offer) -> EvaluationResult:
         assert self._evaluate is not None  # nothing is offered otherwise
         try:
             metrics = self._evaluate(offer.model)
         except Exception as error:  # the user's code; a run is not lost for it
             told = f"{type(error).__name__}: {error}"
-            return Measured(offer.version, offer.time, offer.model, {}, told)
-        return Measured(offer.version, offer.time, offer.model, metrics)
+            return EvaluationResult(offer.version, offer.time, offer.model, {}, told)
+        return EvaluationResult(offer.version, offer.time, offer.model, metrics)

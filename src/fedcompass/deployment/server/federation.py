@@ -9,9 +9,9 @@ from fedcompass.coordinator import Order
 from fedcompass.deployment.server.background_evaluation import (
     BackgroundEvaluation,
     Evaluate,
-    Measured,
+    EvaluationResult,
 )
-from fedcompass.deployment.server.dispatch import Dispatch
+from fedcompass.deployment.server.dispatcher import Dispatcher
 from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.federation_summary import Summary, summarize
@@ -72,7 +72,7 @@ class Federation:
         )
         self.membership = Membership()
         self._transport = transport
-        self._dispatch = Dispatch(transport, layout, self._run.name, settings.ttl)
+        self._dispatcher = Dispatcher(transport, layout, self._run.name, settings.ttl)
         self._evaluation = BackgroundEvaluation(evaluate)
         self._clock, self._pause = clock, pause
         self._before = self.coordinator.scheduler.now - clock()  # run time when the clock is 0
@@ -81,12 +81,12 @@ class Federation:
         self._intake = Intake(
             settings,
             self._run,
-            self._dispatch,
+            self._dispatcher,
             self.membership,
             return_until=self.now() + settings.return_within,
         )
         for order in self._run.outstanding():
-            self._dispatch.give(order, self._run.starts[order.version])
+            self._dispatcher.give(order, self._run.starts[order.version])
         if self.curve.last_version < self.coordinator.version:
             self._offer(self.now())
 
@@ -128,14 +128,14 @@ class Federation:
         now = self.now()
         if self._watched is None or now - self._watched >= self.settings.watch_interval:
             self._watch(now)
-        for reply, sent in self._dispatch.pull():
+        for reply, sent in self._dispatcher.pull():
             self._settle(now, self._intake.take(now, reply, sent))
         for group, due in sorted(self._run.deadlines.items(), key=lambda item: (item[1], item[0])):
             if due <= now and group in self._run.deadlines:
                 self._pass_deadline(due, group)
         for client, why in self._intake.overdue(now):
             self._lose(now, client, why)
-        self._dispatch.push_due(now, self.membership)
+        self._dispatcher.push_due(now, self.membership)
         self._measure()
 
     def _watch(self, now: Seconds) -> None:
@@ -157,8 +157,7 @@ class Federation:
 
     def _lose(self, now: Seconds, client: ClientId, why: str) -> None:
         if client in self.coordinator.scheduler.roster.members:
-            self._run.audit.note(why=why)
-            self._settle(now, self.coordinator.lose(now, client))
+            self._settle(now, self.coordinator.lose(now, client, why=why))
 
     def _readmit(self, now: Seconds, client: ClientId) -> None:
         """Do as an operator asks, if there is anything to do."""
@@ -180,9 +179,9 @@ class Federation:
         if orders is None:
             return
         for task in self._run.settle(orders):
-            self._dispatch.give(task, self._run.starts[task.version])
-        self._dispatch.keep_only({order.task for order in self._run.outstanding()})
-        self._dispatch.push_due(now, self.membership)
+            self._dispatcher.give(task, self._run.starts[task.version])
+        self._dispatcher.keep_only({order.task for order in self._run.outstanding()})
+        self._dispatcher.push_due(now, self.membership)
         every = self.settings.evaluate_every
         if self.coordinator.version // every > self._offered // every:
             self._offer(now)
@@ -202,7 +201,7 @@ class Federation:
     def _save_model(self, name: str, model: FlatState) -> None:
         self._run.folder.save_model(name, self.coordinator.layout.unflatten(model))
 
-    def _note(self, measured: Measured) -> bool:
+    def _note(self, measured: EvaluationResult) -> bool:
         """Write a row of the curve; says whether it is the best so far."""
         metric = self.settings.target_metric
         if self.settings.target is not None and metric not in measured.metrics:

@@ -2,16 +2,17 @@
 
 from fedcompass.aggregation import FlatState, RefusedUpdate
 from fedcompass.coordinator import Order, Receipt, Update
-from fedcompass.deployment.server.dispatch import Dispatch, Sent
+from fedcompass.deployment.backoff import Backoff
+from fedcompass.deployment.server.dispatcher import Dispatcher, Sent
 from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.server.membership import Membership, Peer, pause_after
+from fedcompass.deployment.server.membership import Membership, Peer
 from fedcompass.deployment.server.replies import (
-    Answer,
     Greeting,
+    TaskReport,
     change_or_model,
-    read_answer,
     read_greeting,
+    read_task_report,
 )
 from fedcompass.deployment.wire.arrays import decode_arrays
 from fedcompass.deployment.wire.messages import Arrays, one_line
@@ -22,6 +23,8 @@ from fedcompass.vocabulary import ClientId, Refusal, Seconds
 
 __all__ = ["Intake"]
 
+_RETRY = Backoff(first=0.5, longest=30.0)  # seconds; for a site that failed
+
 
 class Intake:
     """Turns replies into events, and sees to it that everybody connected takes part.
@@ -29,7 +32,7 @@ class Intake:
     Args:
         settings: how patient to be.
         run: gets the events.
-        dispatch: asks questions.
+        dispatcher: asks questions.
         membership: who is who.
         return_until: until when the members of a resumed run have time to connect again.
     """
@@ -38,11 +41,11 @@ class Intake:
         self,
         settings: FederationSettings,
         run: DurableRun,
-        dispatch: Dispatch,
+        dispatcher: Dispatcher,
         membership: Membership,
         return_until: Seconds,
     ) -> None:
-        self._settings, self._run, self._dispatch = settings, run, dispatch
+        self._settings, self._run, self._dispatcher = settings, run, dispatcher
         self._membership = membership
         self._return_until = return_until
         self._returning = dict.fromkeys(run.coordinator.scheduler.roster.members)
@@ -53,8 +56,8 @@ class Intake:
             if peer.asked is not None and now - peer.asked_at > self._settings.task_timeout:
                 peer.asked = None
         for peer in self._membership.to_ask(now):
-            self._dispatch.ask(now, peer)
-        self._dispatch.forget(now - self._settings.ttl - self._settings.task_timeout)
+            self._dispatcher.ask(now, peer)
+        self._dispatcher.forget(now - self._settings.ttl - self._settings.task_timeout)
 
     def not_returned(self, now: Seconds) -> list[ClientId]:
         """Members of a resumed run whose time to connect again is over."""
@@ -66,7 +69,7 @@ class Intake:
     def overdue(self, now: Seconds) -> list[tuple[ClientId, str]]:
         """Clients that have kept their task for too long, and what to say about it."""
         found = []
-        for sent in self._dispatch.overdue(now - self._settings.task_timeout):
+        for sent in self._dispatcher.overdue(now - self._settings.task_timeout):
             if sent.client is not None and self._outstanding(sent) is not None:
                 why = f"task {sent.task} is not answered after {now - sent.at:.0f} s (task_timeout)"
                 found.append((sent.client, why))
@@ -85,7 +88,7 @@ class Intake:
         if reply.node != sent.node:
             return self._failed(now, sent, peer, f"node {reply.node} answered in its place")
         if reply.error is not None and not reply.too_large:
-            return self._failed(now, sent, peer, one_line(reply.error))
+            return self._failed(now, sent, peer, reply.error)
         return self._answer(now, reply, order, peer)
 
     def _outstanding(self, sent: Sent) -> StartTraining | None:
@@ -101,7 +104,7 @@ class Intake:
         peer.asked = None
         coordinator = self._run.coordinator
         if reply.error is not None and sent.task is None:  # perhaps it knows no queries
-            self._dispatch.probe(now, peer, coordinator.version, coordinator.snapshot())
+            self._dispatcher.probe(now, peer, coordinator.version, coordinator.snapshot())
             return None
         most = self._settings.max_samples
         greeting = read_greeting(reply.facts, most) if reply.error is None else reply.error
@@ -122,32 +125,32 @@ class Intake:
             # The server restarted, not the site: it goes on with its task, its pace and its group.
             self._run.audit.say("returned", now, who=client, node=peer.node)
             return []
-        self._run.audit.note(node=peer.node)
-        return self._run.coordinator.join(now, client, greeting.samples)
+        return self._run.coordinator.join(now, client, greeting.samples, node=peer.node)
 
     def _answer(
         self, now: Seconds, reply: Reply, order: StartTraining, peer: Peer | None
     ) -> list[Order]:
-        answer = _too_large(reply) or read_answer(reply.facts, order)
+        answer = _too_large(reply) or read_task_report(reply.facts, order)
         size = sum(len(array.data) for array in reply.arrays.values())
-        if isinstance(answer, Answer):
+        if isinstance(answer, TaskReport):
             receipt = self._receive(now, answer, reply.arrays, order, size)
         else:
-            receipt = self._refuse(now, order, answer, size)
+            receipt = self._run.coordinator.refuse(
+                now, order.client, order.task, answer, bytes=size
+            )
         if peer is not None:
             peer.refused = _told(receipt.refused) if receipt.refused else None
             peer.failures = peer.failures if receipt.refused else 0
         return receipt.orders
 
     def _receive(
-        self, now: Seconds, answer: Answer, arrays: Arrays, order: StartTraining, size: int
+        self, now: Seconds, answer: TaskReport, arrays: Arrays, order: StartTraining, size: int
     ) -> Receipt:
-        coordinator = self._run.coordinator
         try:
             tensors = self._tensors(answer, arrays, order)
         except LayoutMismatch as error:
             refused = RefusedUpdate(reason=Refusal.WRONG_LAYOUT, message=str(error))
-            return self._refuse(now, order, refused, size)
+            return self._run.coordinator.refuse(now, order.client, order.task, refused, bytes=size)
         update = Update(
             client=order.client,
             task=order.task,
@@ -156,17 +159,13 @@ class Intake:
             tensors=tensors,
             compute_seconds=answer.seconds,
         )
-        self._run.audit.note(bytes=size)
-        receipt = coordinator.receive(now, update, keep=self._keep)
-        if receipt.refused is not None:
-            self._run.audit.add(why=one_line(receipt.refused.message))
-        return receipt
+        return self._run.coordinator.receive(now, update, keep=self._keep, bytes=size)
 
     def _keep(self, update: Update) -> None:
         if update.steps_done > 0:  # else the task was lost: there is nothing to keep
             self._run.updates.keep(update, self._run.name)
 
-    def _tensors(self, answer: Answer, arrays: Arrays, order: StartTraining) -> FlatState:
+    def _tensors(self, answer: TaskReport, arrays: Arrays, order: StartTraining) -> FlatState:
         coordinator = self._run.coordinator
         start = self._run.starts[order.version]
         if answer.steps_done == 0:
@@ -174,25 +173,18 @@ class Intake:
         end = decode_arrays(arrays, coordinator.layout)
         return change_or_model(coordinator.payload, start, end)
 
-    def _refuse(
-        self, now: Seconds, order: StartTraining, refused: RefusedUpdate, size: int
-    ) -> Receipt:
-        self._run.audit.note(bytes=size, why=one_line(refused.message))
-        return self._run.coordinator.refuse(now, order.client, order.task, refused)
-
     def _failed(self, now: Seconds, sent: Sent, peer: Peer | None, why: str) -> list[Order]:
         """No update came: ask again while the site is there, but not for ever."""
         assert sent.client is not None  # its order is outstanding
         assert sent.task is not None
         coordinator = self._run.coordinator
-        self._run.audit.note(why=why)
         if peer is not None:
             peer.failures += 1
         if peer is None or peer.failures >= self._settings.max_failures:
             self._give_up(now, peer)
-            return coordinator.lose(now, sent.client)
-        self._dispatch.hold(sent.client, now + pause_after(peer.failures))
-        return coordinator.lose_task(now, sent.client, sent.task)
+            return coordinator.lose(now, sent.client, why=why)
+        self._dispatcher.hold(sent.client, now + _RETRY.after(peer.failures))
+        return coordinator.lose_task(now, sent.client, sent.task, why=why)
 
     def _late(self, now: Seconds, reply: Reply, sent: Sent, peer: Peer | None) -> None:
         """An answer nobody waits for any more; but who answers can take part again."""
@@ -206,7 +198,7 @@ class Intake:
         """Let a peer take part again only after it has said anew who it is, in a while."""
         if peer is not None:
             peer.failures = max(peer.failures, 1)
-            peer.client, peer.ask_at = None, now + pause_after(peer.failures)
+            peer.client, peer.ask_at = None, now + _RETRY.after(peer.failures)
 
 
 def _too_large(reply: Reply) -> RefusedUpdate | None:

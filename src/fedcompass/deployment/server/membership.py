@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from fedcompass.deployment.wire.transport import MessageId, NodeId
 from fedcompass.vocabulary import ClientId, Seconds
 
-__all__ = ["Membership", "Peer", "pause_after"]
-
-_FIRST_PAUSE: Seconds = 0.5
-_LONGEST_PAUSE: Seconds = 30.0
-
-
-def pause_after(failures: int) -> Seconds:
-    """How long to wait before asking again: twice as long after every failure in a row."""
-    return min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 30), _LONGEST_PAUSE) if failures else 0.0
+__all__ = ["Membership", "Peer"]
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ class _Checking:
         self.expected: deque[dict[str, Any]] = deque()  # recorded commands of the present event
         self._path, self._done = path, done
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **_: Any) -> None:
         """It comes from the journal itself."""
 
     def command(self, command: Command, **notes: Any) -> None:

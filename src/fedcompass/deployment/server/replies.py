@@ -11,7 +11,7 @@ from fedcompass.deployment.wire.messages import PROTOCOL, Facts
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.vocabulary import ModelVersion, Refusal, Seconds, Steps
 
-__all__ = ["Answer", "Greeting", "change_or_model", "read_answer", "read_greeting"]
+__all__ = ["Greeting", "TaskReport", "change_or_model", "read_greeting", "read_task_report"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST_SAMPLES = 10**12
@@ -26,7 +26,7 @@ class Greeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TaskReport:
     """What a site says it did; the coordinator compares it with its task."""
 
     version: ModelVersion
@@ -54,7 +54,7 @@ def read_greeting(facts: Facts, max_samples: int | None = None) -> Greeting | st
     return Greeting(name, samples)
 
 
-def read_answer(facts: Facts, order: StartTraining) -> Answer | RefusedUpdate:
+def read_task_report(facts: Facts, order: StartTraining) -> TaskReport | RefusedUpdate:
     """What was done for a task, or why the answer is refused; a missing echo is filled in."""
     task = facts.get("task", order.task)
     if task != order.task:
@@ -65,7 +65,7 @@ def read_answer(facts: Facts, order: StartTraining) -> Answer | RefusedUpdate:
         message = "the answer has no steps_done, or one that is not a whole number; report it"
         return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=message)
     version = _whole(facts.get("version", order.version))
-    return Answer(-1 if version is None else version, steps, _seconds(facts.get("seconds")))
+    return TaskReport(-1 if version is None else version, steps, _seconds(facts.get("seconds")))
 
 
 def change_or_model(payload: Payload, start: FlatState, end: FlatState) -> FlatState:

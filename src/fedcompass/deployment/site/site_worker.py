@@ -26,7 +26,7 @@ import fedcompass
 from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
 from fedcompass.deployment.site.local_round import LocalRounds
-from fedcompass.deployment.site.task_desk import Job, TaskDesk
+from fedcompass.deployment.site.task_queue import SubmittedTask, TaskQueue
 from fedcompass.deployment.site.worker_frames import Frame, greet, receive, send
 from fedcompass.deployment.site.worker_plan import SETTINGS_VARIABLE
 from fedcompass.deployment.site.worker_socket import listen_at
@@ -39,7 +39,7 @@ from fedcompass.vocabulary import Seconds
 __all__ = ["Worker", "main"]
 
 _READING: Seconds = 60.0  # a request on a local socket takes no longer to read
-_LAST_WORDS: Seconds = 5.0  # for answers to be sent when the worker stops
+_SENDING: Seconds = 5.0  # for answers to be sent when the worker stops
 _MOST_CONNECTIONS = 16
 
 _log = logging.getLogger("fedcompass.worker")
@@ -52,14 +52,14 @@ class Worker:
         self._app, self._site = app, site
         try:
             self._rounds = LocalRounds(app.model(), app.trainer(site), site)
-            _wake_torch(site.device)
+            _warm_up_torch(site.device)
         except AppError:
             raise
         except Exception as error:  # data or model that do not fit the device, for example
             raise AppError(app.explain(error)) from error
         self._folders = [app.path.parent, *(() if site.data is None else (site.data,))]
         self._most_bytes = most_bytes(self._rounds.layout)
-        self._desk = TaskDesk()
+        self._tasks = TaskQueue()
         self._room = threading.Semaphore(_MOST_CONNECTIONS)
         self._talks: set[threading.Thread] = set()
 
@@ -71,20 +71,20 @@ class Worker:
         """
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         try:
-            while (job := self._desk.take()) is not None:
-                self._desk.answer(job, lambda job=job: self._carry_out(job))  # type: ignore[misc]
+            while (job := self._tasks.take()) is not None:
+                self._tasks.answer(job, lambda job=job: self._carry_out(job))  # type: ignore[misc]
         finally:
-            self._desk.close()
+            self._tasks.close()
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
             for talk in list(self._talks):
-                talk.join(_LAST_WORDS)
+                talk.join(_SENDING)
 
     def stop(self) -> None:
         """End the task in training early, send what it has, and take no more."""
-        self._desk.close()
+        self._tasks.close()
 
-    def _carry_out(self, job: Job) -> Frame:
+    def _carry_out(self, job: SubmittedTask) -> Frame:
         task = job.key[1]
         _log.info(
             "task %d of run %.80r: %d steps from version %d",
@@ -169,13 +169,13 @@ class Worker:
             raise WireError(f"a request is of kind {request.kind!r}; allowed: query, train")
         if "refused" in request.facts:
             _log.warning("the server refused the last answer: %.200r", request.facts["refused"])
-        job = Job(
+        job = SubmittedTask(
             (str(request.facts.get("run", "")), _whole(request.facts, "task")),
             _whole(request.facts, "steps"),
             _whole(request.facts, "version"),
             request.arrays,
         )
-        return self._desk.hand_in(job).result()
+        return self._tasks.submit(job).result()
 
     def _facts(self) -> Facts:
         return {
@@ -186,7 +186,7 @@ class Worker:
         }
 
 
-def _wake_torch(device: str) -> None:
+def _warm_up_torch(device: str) -> None:
     """Load what torch loads with a first optimizer, so that no task pays those seconds."""
     weight = torch.zeros(1, device=device, requires_grad=True)
     optimizer = torch.optim.Adam([weight])

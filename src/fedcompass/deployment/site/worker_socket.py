@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fedcompass.errors import ProjectError
 
-__all__ = ["listen_at"]
+__all__ = ["MOST_PATH_BYTES", "listen_at"]
 
-_MOST_PATH_BYTES = 107  # sun_path of sockaddr_un, less its final zero
+MOST_PATH_BYTES = 107  # sun_path of sockaddr_un, less its final zero
 _OTHERS = 0o077
 _BACKLOG = 8
 
@@ -20,10 +20,10 @@ def listen_at(path: Path) -> socket.socket:
     Raises:
         ProjectError: the path is too long, others can open its folder, or a worker is there.
     """
-    if len(os.fsencode(path)) > _MOST_PATH_BYTES:
+    if len(os.fsencode(path)) > MOST_PATH_BYTES:
         raise ProjectError(
             f"the socket's path {path} has {len(os.fsencode(path))} bytes; the system allows "
-            f"{_MOST_PATH_BYTES}. Use a shorter folder"
+            f"{MOST_PATH_BYTES}. Use a shorter folder"
         )
     _check_folder(path.parent)
     _remove_dead(path)

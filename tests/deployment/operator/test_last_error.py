@@ -6,7 +6,7 @@ from time import monotonic, sleep
 from fedcompass.deployment.flower_engine.supernode import supernode_program
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.running_site import RunningSite
-from fedcompass.deployment.project import SiteFolder
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import Child, Program, last_line
 
 PATIENCE = 120.0  # seconds; only a failing test waits so long
@@ -59,9 +59,9 @@ def test_a_site_that_is_not_admitted_yet_says_so_in_words(tmp_path: Path) -> Non
     child = running._children["supernode"]
     child.program.log.parent.mkdir()
     child.program.log.write_text(REFUSED)
-    child.last_words = last_line(child.program.log)
-    assert "still counts the old connection as alive" in running.last_words("supernode")
-    assert "worker.log" in running.last_words("worker")
+    child.last_error = last_line(child.program.log)
+    assert "still counts the old connection as alive" in running.last_error("supernode")
+    assert "worker.log" in running.last_error("worker")
 
 
 def test_a_process_that_was_killed_is_said_to_have_been(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_a_process_that_was_killed_is_said_to_have_been(tmp_path: Path) -> None:
     try:
         child.kill()
         wait_for_the_end_of(child)
-        child.tend()
-        assert child.last_words.startswith("it was killed by signal 9; its log ends with: ")
+        child.restart_if_dead()
+        assert child.last_error.startswith("it was killed by signal 9; its log ends with: ")
     finally:
         child.stop()
 
@@ -98,8 +98,8 @@ def test_a_client_app_that_does_not_import_is_one_line_and_no_traceback(tmp_path
     child.start()
     try:
         wait_for_the_end_of(child)
-        child.tend()
-        assert child.last_words == (
+        child.restart_if_dead()
+        assert child.last_error == (
             "ERROR: client_app 'no_such_module:app' cannot be imported: "
             "ModuleNotFoundError: No module named 'no_such_module'"
         )

@@ -1,16 +1,15 @@
-"""What a site can find out about its server before a run: is it there, genuine, open to it."""
+"""What a site asks Flower's server before a run: its time, and whether it admits the site."""
 
-import socket
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from fedcompass.deployment.project import SiteFolder, split_address
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.errors import ProjectError
 
-__all__ = ["check_admission", "check_clock", "check_connection", "read_private_key"]
+__all__ = ["check_admission", "check_clock", "read_private_key"]
 
 _CONNECT = 10.0  # seconds to wait for a connection
 _CLOCK = 5.0  # seconds: Flower refuses a site that is more than this ahead, or 305 behind
@@ -32,34 +31,6 @@ def read_private_key(path: Path) -> Any:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ProjectError(f"{path} is not an EC key; ask for a new one")
     return key
-
-
-def check_connection(address: str, authority: Path | None) -> str:
-    """Open a connection and, with TLS, see that the certificate is the federation's.
-
-    Raises:
-        ProjectError: it cannot be opened, or the other side is somebody else.
-    """
-    host, port = split_address(address)
-    try:
-        with socket.create_connection((host, port), _CONNECT) as plain:
-            if authority is None:
-                return f"{address} answers, without TLS"
-            context = ssl.create_default_context(cafile=str(authority))
-            with context.wrap_socket(plain, server_hostname=host) as secured:
-                return f"{address} answers, {secured.version()}, and is the federation's server"
-    except ssl.SSLCertVerificationError as error:
-        raise ProjectError(
-            f"{address} shows a certificate that is not right: {error.verify_message}; "
-            "check the server's address, its certificate (deploy check there) and this clock"
-        ) from None
-    except ssl.SSLError as error:
-        raise ProjectError(f"{address} does not speak TLS: {error.reason}") from None
-    except OSError as error:
-        raise ProjectError(
-            f"{address} cannot be reached ({error.strerror or error}); is the server running, "
-            "and does a firewall here or there stop TCP to that port?"
-        ) from None
 
 
 def check_clock(address: str, authority: Path | None) -> str:

@@ -11,14 +11,14 @@ from fedcompass.deployment.wire.messages import Arrays
 from fedcompass.errors import FedcompassError, WorkerRefused
 from fedcompass.vocabulary import Steps, TaskId
 
-__all__ = ["Job", "TaskDesk", "TaskKey"]
+__all__ = ["SubmittedTask", "TaskQueue", "TaskKey"]
 
 TaskKey: TypeAlias = tuple[str, TaskId]
 """The run and the task's number in it."""
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class SubmittedTask:
     """A task that was handed in.
 
     answer: resolved once, with the frame to send back or the reason there is none.
@@ -33,7 +33,7 @@ class Job:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-class TaskDesk:
+class TaskQueue:
     """Holds at most one task in training, one that waits, and the last answer.
 
     The server gives a site one task at a time. So a task that is handed in again is the same task,
@@ -43,12 +43,12 @@ class TaskDesk:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._current: Job | None = None
-        self._waiting: Job | None = None
-        self._last: Job | None = None  # the last one that was answered well
+        self._current: SubmittedTask | None = None
+        self._waiting: SubmittedTask | None = None
+        self._last: SubmittedTask | None = None  # the last one that was answered well
         self._closed = False
 
-    def hand_in(self, job: Job) -> "Future[Frame]":
+    def submit(self, job: SubmittedTask) -> "Future[Frame]":
         """Where the task's answer will be.
 
         Raises:
@@ -68,7 +68,7 @@ class TaskDesk:
             self._replace(job)
             return job.answer
 
-    def _replace(self, job: Job) -> None:
+    def _replace(self, job: SubmittedTask) -> None:
         if self._current is not None:
             self._current.stop.set()
         if self._waiting is not None:
@@ -77,8 +77,8 @@ class TaskDesk:
         self._waiting = job
         self._changed.notify_all()
 
-    def take(self) -> Job | None:
-        """The next task, as soon as there is one; None when the desk is closed."""
+    def take(self) -> SubmittedTask | None:
+        """The next task, as soon as there is one; None once it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting is not None)
             if self._closed:
@@ -86,7 +86,7 @@ class TaskDesk:
             self._current, self._waiting = self._waiting, None
             return self._current
 
-    def answer(self, job: Job, carry_out: Callable[[], Frame]) -> None:
+    def answer(self, job: SubmittedTask, carry_out: Callable[[], Frame]) -> None:
         """Resolve a task that was taken with what its carrying out gives or raises."""
         try:
             frame = carry_out()
@@ -101,7 +101,7 @@ class TaskDesk:
             self._put_away(job, remember=True)
             job.answer.set_result(frame)
 
-    def _put_away(self, job: Job, *, remember: bool) -> None:
+    def _put_away(self, job: SubmittedTask, *, remember: bool) -> None:
         with self._changed:
             self._current = None
             job.arrays = {}  # the start model is not needed again

@@ -11,7 +11,7 @@ from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply, Trans
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 
-__all__ = ["PROBE", "Dispatch", "Sent"]
+__all__ = ["PROBE", "Dispatcher", "Sent"]
 
 PROBE: TaskId = 0
 """The task of a site that answers no queries: one step, to learn its number of samples."""
@@ -27,7 +27,7 @@ class Sent:
     task: TaskId | None = None  # None: a query
 
 
-class Dispatch:
+class Dispatcher:
     """Pushes tasks and pulls replies.
 
     Args:
