@@ -14,6 +14,7 @@ from fedcompass.coordinator import Coordinator, Order, Update
 from fedcompass.errors import CheckpointError, EventRefused
 from fedcompass.runs.journal import MemoryJournal
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
+from fedcompass.scheduling.events import Event
 from fedcompass.strategies import strategy
 from fedcompass.vocabulary import Refusal
 
@@ -630,3 +631,30 @@ def test_a_checkpoint_with_a_part_missing_is_refused_and_nothing_changes(lost: s
         assert (bits(made), made.scheduler.to_json()) == (before, fresh)
     made.restore(tensors, facts)
     assert made.scheduler.to_json() == saved.scheduler.to_json()
+
+
+class NotingJournal(MemoryJournal):
+    """Keeps the notes of each event by the event's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+
+    def event(self, event: Event, **notes: Any) -> None:
+        super().event(event)
+        self.notes.append((type(event).__name__, notes))
+
+
+def test_notes_reach_the_journal_with_their_event_and_a_refusal_says_why() -> None:
+    made = of_two("fedavg", steps=4)
+    made.journal = noting = NotingJournal()
+    made.receive(1.0, answer_of(made, "a", [nan, 1.0, 1.0]), bytes=12)
+    made.receive(2.0, answer_of(made, "b", [1.0, 1.0, 1.0]), bytes=12)
+    made.lose(3.0, "b", why="it left")
+    why = noting.notes[0][1].pop("why")
+    assert "NaN" in why or "finite" in why
+    assert noting.notes == [
+        ("UpdateRefused", {"bytes": 12}),
+        ("UpdateArrived", {"bytes": 12}),
+        ("ClientLost", {"why": "it left"}),
+    ]

@@ -18,14 +18,14 @@ from tests.deployment.site_apps import SITE, CountingTrainer, app_with, samples
 from tests.simulation.tiny_runs import experiment, problem
 
 import fedcompass
-from fedcompass.deployment import forwarder
-from fedcompass.deployment.app_file import AppFile
-from fedcompass.deployment.messages import Arrays, Facts, Kind
-from fedcompass.deployment.server import serve
-from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.deployment.transport import Reply
-from fedcompass.deployment.worker import Worker
-from fedcompass.deployment.worker_socket import listen_at
+from fedcompass.deployment.app.app_file import AppFile
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.serve import serve
+from fedcompass.deployment.site import forwarder
+from fedcompass.deployment.site.site_worker import Worker
+from fedcompass.deployment.site.worker_socket import listen_at
+from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
+from fedcompass.deployment.wire.transport import Reply
 
 PAGE = Path(__file__).parent.parent / "docs" / "one-update.md"
 SOURCE = Path(fedcompass.__file__).parent

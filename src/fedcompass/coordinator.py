@@ -117,17 +117,17 @@ class Coordinator:
         """The model an order starts from; ask for it before the next event."""
         return self._starts[order.version]
 
-    def join(self, at: Seconds, client: ClientId, samples: int) -> list[Order]:
+    def join(self, at: Seconds, client: ClientId, samples: int, **notes: Any) -> list[Order]:
         """A client is ready to train."""
-        return self._handle(ClientJoined(at=at, client=client, samples=samples))
+        return self._handle(ClientJoined(at=at, client=client, samples=samples), **notes)
 
-    def lose(self, at: Seconds, client: ClientId) -> list[Order]:
+    def lose(self, at: Seconds, client: ClientId, **notes: Any) -> list[Order]:
         """A client left or died."""
-        return self._handle(ClientLost(at=at, client=client))
+        return self._handle(ClientLost(at=at, client=client), **notes)
 
-    def lose_task(self, at: Seconds, client: ClientId, task: TaskId) -> list[Order]:
+    def lose_task(self, at: Seconds, client: ClientId, task: TaskId, **notes: Any) -> list[Order]:
         """A client lives but lost its task."""
-        return self._handle(TaskLost(at=at, client=client, task=task))
+        return self._handle(TaskLost(at=at, client=client, task=task), **notes)
 
     def pass_deadline(self, at: Seconds, group: GroupId) -> list[Order]:
         """The time that `SetDeadline` gave has come."""
@@ -138,7 +138,11 @@ class Coordinator:
         return self._handle(QuarantineLifted(at=at, client=client))
 
     def receive(
-        self, at: Seconds, update: Update, keep: Callable[[Update], None] | None = None
+        self,
+        at: Seconds,
+        update: Update,
+        keep: Callable[[Update], None] | None = None,
+        **notes: Any,
     ) -> Receipt:
         """Take in an answer: check it, then fold it, then do what follows from it.
 
@@ -149,10 +153,11 @@ class Coordinator:
             update: the answer.
             keep: called with an update that passed the checks, before anything changes: a driver
                 can write it to disk, and where that fails nothing has happened.
+            notes: facts about it for the journal.
         """
         refused = self._inspect(update)
         if refused is not None:
-            return self.refuse(at, update.client, update.task, refused)
+            return self.refuse(at, update.client, update.task, refused, **notes)
         if keep is not None:
             keep(update)
         arrived = UpdateArrived(
@@ -162,14 +167,14 @@ class Coordinator:
             steps_done=update.steps_done,
             compute_seconds=_plausible(update.compute_seconds),
         )
-        return Receipt(None, self._handle(arrived, update.tensors))
+        return Receipt(None, self._handle(arrived, update.tensors, **notes))
 
     def refuse(
-        self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate
+        self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate, **notes: Any
     ) -> Receipt:
         """Refuse an answer that the driver could not read, such as one of wrong shapes."""
         event = UpdateRefused(at=at, client=client, task=task, reason=refused.reason.value)
-        return Receipt(refused, self._handle(event))
+        return Receipt(refused, self._handle(event, why=refused.message, **notes))
 
     def take_in_again(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
         """Repeat an event of this run's own journal, checked when it happened, after a crash."""
@@ -195,9 +200,9 @@ class Coordinator:
         reference = self.model if self.payload == "model" else None
         return check_update(update.tensors, self.layout, self._guard, reference)
 
-    def _handle(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
+    def _handle(self, event: Event, tensors: FlatState | None = None, **notes: Any) -> list[Order]:
         commands = self.scheduler.handle(event)
-        self.journal.event(event)
+        self.journal.event(event, **notes)
         self._starts = {}
         return [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
 

@@ -10,7 +10,7 @@ from tests.deployment.fake_network import INITIAL, LAYOUT, trained
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.coordinator import Coordinator
-from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.runs.codec import event_from_json
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.replay import replay

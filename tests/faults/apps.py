@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.app_file import load_app
-from fedcompass.deployment.local_round import SiteRounds
-from fedcompass.deployment.trainer import Site
+from fedcompass.deployment.app.app_file import load_app
+from fedcompass.deployment.app.trainer import Site
+from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.scheduling.events import UpdateArrived
 
 WIDTH = 16

@@ -22,7 +22,7 @@ from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import json_text
 from fedcompass.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, save_model
 from fedcompass.runs.curve import Row
-from fedcompass.runs.files import FolderLock, LineFile, write_whole
+from fedcompass.runs.files import FolderLock, LineFile, make_folder, write_whole
 from fedcompass.runs.journal import FileJournal, holds_events
 
 __all__ = ["RunFolder"]
@@ -52,12 +52,7 @@ class RunFolder:
 
     def make(self, *, exist_ok: bool = False) -> None:
         """Make the folder and those above it, or say why that cannot be."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=exist_ok)
-        except OSError as error:
-            raise RunFolderError(
-                f"{self.path} cannot be made: {error.strerror}; choose another folder"
-            ) from None
+        make_folder(self.path, exist_ok=exist_ok)
 
     def lock(self) -> FolderLock:
         """Keep other processes from running the same folder.

@@ -7,13 +7,14 @@ that ended long ago.
 import json
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+from fedcompass.runs.files import GrowingFile
 from fedcompass.tracking.measures import JournalMeasures, evaluation_point, summary_metrics
 from fedcompass.tracking.tracker import OpenTracker, Status, Tracker
 from fedcompass.vocabulary import Seconds
@@ -52,8 +53,8 @@ class FollowedRun:
     ) -> None:
         self._folder, self._name, self._openers, self._every = folder, name, openers, every
         self._trackers: list[Tracker] = []
-        self._journal = _GrowingFile(folder / "journal.jsonl")
-        self._rows = _GrowingFile(folder / "metrics.jsonl")
+        self._journal = GrowingFile(folder / "journal.jsonl")
+        self._rows = GrowingFile(folder / "metrics.jsonl")
         self._measures = JournalMeasures()
         self._looked = monotonic()
         self._target_metric = ""
@@ -120,24 +121,6 @@ class FollowedRun:
                 tracker.close(summary, _status(kind))
             except Exception as failure:  # as above
                 self._drop(tracker, failure)
-
-
-class _GrowingFile:
-    """JSON lines that another writer appends to; a line cut off so far is left for later."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
-
-    def new_records(self) -> Iterator[dict[str, Any]]:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offset += len(line)
-                yield json.loads(line)
 
 
 def _status(kind: type[BaseException] | None) -> Status:
