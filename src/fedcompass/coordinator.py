@@ -1,6 +1,6 @@
 """Carries out a scheduler's commands on the global model; the same object in both drivers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, TypeAlias, assert_never
@@ -19,6 +19,7 @@ from fedcompass.aggregation import (
     RefusedUpdate,
     check_update,
 )
+from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import (
@@ -119,17 +120,17 @@ class Coordinator:
         """The model an order starts from; ask for it before the next event."""
         return self._starts[order.version]
 
-    def join(self, at: Seconds, client: ClientId, samples: int) -> list[Order]:
+    def join(self, at: Seconds, client: ClientId, samples: int, **notes: Any) -> list[Order]:
         """A client is ready to train."""
-        return self._handle(ClientJoined(at=at, client=client, samples=samples))
+        return self._handle(ClientJoined(at=at, client=client, samples=samples), **notes)
 
-    def lose(self, at: Seconds, client: ClientId) -> list[Order]:
+    def lose(self, at: Seconds, client: ClientId, **notes: Any) -> list[Order]:
         """A client left or died."""
-        return self._handle(ClientLost(at=at, client=client))
+        return self._handle(ClientLost(at=at, client=client), **notes)
 
-    def lose_task(self, at: Seconds, client: ClientId, task: TaskId) -> list[Order]:
+    def lose_task(self, at: Seconds, client: ClientId, task: TaskId, **notes: Any) -> list[Order]:
         """A client lives but lost its task."""
-        return self._handle(TaskLost(at=at, client=client, task=task))
+        return self._handle(TaskLost(at=at, client=client, task=task), **notes)
 
     def pass_deadline(self, at: Seconds, group: GroupId) -> list[Order]:
         """The time that `SetDeadline` gave has come."""
@@ -140,7 +141,11 @@ class Coordinator:
         return self._handle(QuarantineLifted(at=at, client=client))
 
     def receive(
-        self, at: Seconds, update: Update, keep: Callable[[Update], None] | None = None
+        self,
+        at: Seconds,
+        update: Update,
+        keep: Callable[[Update], None] | None = None,
+        **notes: Any,
     ) -> Receipt:
         """Take in an answer: check it, then fold it, then do what follows from it.
 
@@ -151,10 +156,11 @@ class Coordinator:
             update: the answer.
             keep: called with an update that passed the checks, before anything changes: a driver
                 can write it to disk, and where that fails nothing has happened.
+            notes: facts about it for the journal.
         """
         refused = self._inspect(update)
         if refused is not None:
-            return self.refuse(at, update.client, update.task, refused)
+            return self.refuse(at, update.client, update.task, refused, **notes)
         if keep is not None:
             keep(update)
         arrived = UpdateArrived(
@@ -164,14 +170,14 @@ class Coordinator:
             steps_done=update.steps_done,
             compute_seconds=_plausible(update.compute_seconds),
         )
-        return Receipt(None, self._handle(arrived, update.tensors))
+        return Receipt(None, self._handle(arrived, update.tensors, **notes))
 
     def refuse(
-        self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate
+        self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate, **notes: Any
     ) -> Receipt:
         """Refuse an answer that the driver could not read, such as one of wrong shapes."""
         event = UpdateRefused(at=at, client=client, task=task, reason=refused.reason.value)
-        return Receipt(refused, self._handle(event))
+        return Receipt(refused, self._handle(event, why=refused.message, **notes))
 
     def take_in_again(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
         """Repeat an event of this run's own journal, checked when it happened, after a crash."""
@@ -197,9 +203,9 @@ class Coordinator:
         reference = self.model if self.payload == "model" else None
         return check_update(update.tensors, self.layout, self._guard, reference)
 
-    def _handle(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
+    def _handle(self, event: Event, tensors: FlatState | None = None, **notes: Any) -> list[Order]:
         commands = self.scheduler.handle(event)
-        self.journal.event(event)
+        self.journal.event(event, **notes)
         self._starts = {}
         orders = [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
         if isinstance(event, ClientLost):
@@ -245,20 +251,31 @@ class Coordinator:
         weight = self._aggregator.fold(buffer, *prepared)
         self.journal.command(command, weight=weight)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything a checkpoint needs: tensors by name, and JSON facts."""
+    def state(
+        self, starts: Mapping[ModelVersion, FlatState]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything a checkpoint needs: tensors by name, and JSON facts.
+
+        Args:
+            starts: the models that the outstanding tasks started from, which the driver holds.
+        """
         aggregator = self._aggregator.state()
         kept, memory = self._memory.state()
+        tensors = aggregator.tensors | kept
+        for version, start in starts.items():
+            tensors |= named_state(f"start.{version}", start)
         facts = {
             "made_with": self._identity(),
             "scheduler": self.scheduler.to_json(),
             "aggregator": aggregator.facts,
             "memory": memory,
         }
-        return aggregator.tensors | kept, facts
+        return tensors, facts
 
-    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Continue from what `state` gave, exactly as if never stopped.
+    def restore(
+        self, tensors: Mapping[str, Tensor], facts: dict[str, Any]
+    ) -> dict[ModelVersion, FlatState]:
+        """Continue from what `state` gave, exactly as if never stopped; returns the starts.
 
         Raises:
             CheckpointError: it does not fit this strategy or model; nothing was changed.
@@ -274,11 +291,20 @@ class Coordinator:
             scheduler.restore(facts["scheduler"])
             # Checkpoints from before there was anything to keep of clients have no "memory".
             memory.restore(tensors, facts.get("memory", {}))
-            self._aggregator.restore(AggregatorState(tensors, facts["aggregator"]))
+            starts = self._starts_in(tensors)
+            self._aggregator.restore(AggregatorState(dict(tensors), facts["aggregator"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint is incomplete: {error!r}; use another") from None
         self.scheduler, self._memory = scheduler, memory
         self._snapshot, self._starts = None, {}
+        return starts
+
+    def _starts_in(self, tensors: Mapping[str, Tensor]) -> dict[ModelVersion, FlatState]:
+        found = {name: name.split(".")[1] for name in tensors if name.startswith("start.")}
+        return {
+            int(version): restored_state(tensors, f"start.{version}", self.model)
+            for version in dict.fromkeys(found.values())
+        }
 
     def _identity(self) -> dict[str, Any]:
         """What a run resumed from a checkpoint must share with it; the guard may change."""

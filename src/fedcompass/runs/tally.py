@@ -147,7 +147,7 @@ class Tally:
     on_round: Callable[[LocalRound], None] | None = field(default=None, compare=False)
     on_span: Callable[[Span], None] | None = field(default=None, compare=False)
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **_: Any) -> None:
         """Count an event."""
         self.take(event_to_json(event))
 

@@ -1,7 +1,5 @@
 """Which way a problem's tasks can be trained together, and their samples on the device."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -112,10 +110,4 @@ def resident(
             move(samples.inputs), move(samples.targets), None if rows is None else rows.to(device)
         )
 
-    tests = problem.client_tests
-    return replace(
-        problem,
-        clients=tuple(placed(samples) for samples in problem.clients),
-        test=placed(problem.test),
-        client_tests=None if tests is None else tuple(placed(samples) for samples in tests),
-    )
+    return problem.placed(placed)
