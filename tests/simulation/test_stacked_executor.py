@@ -280,7 +280,6 @@ def test_discarded_and_closed_jobs_are_not_trained() -> None:
     one.discard(dropped)
     other.close()
     one.result(kept)
-    one.release(kept)
     for job in (kept, dropped, closed):
         with pytest.raises(ValueError, match="was not submitted"):
             one.result(job)

@@ -179,7 +179,6 @@ class Simulation:
             compute_seconds=answer.compute_seconds,
         )
         receipt = self.coordinator.receive(at, update)
-        self._executor.release(job)
         self.steps += result.steps
         self._carry_out(receipt.orders)
 

@@ -1,8 +1,7 @@
 """Training all pending tasks of all live runs in one stack, when the first result is due."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import torch
 
@@ -11,6 +10,7 @@ from fedcompass.settings.local import LocalSettings
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,
+    Executor,
     Job,
     TrainJob,
     TrainResult,
@@ -21,7 +21,7 @@ from fedcompass.training.problem import Problem
 __all__ = ["StackedExecutor", "Workshop", "drive_stacked"]
 
 
-class StackedExecutor:
+class StackedExecutor(Executor):
     """An `Executor` for one run that trains whatever is pending together.
 
     Args:
@@ -62,9 +62,6 @@ class StackedExecutor:
         """The job's result; trains everything pending if it is not there yet."""
         return self._workshop.result(job)
 
-    def release(self, job: TrainJob) -> None:
-        """Do nothing: an update lives as long as it is referred to."""
-
     def discard(self, job: Job) -> None:
         """Forget the job."""
         self._workshop.discard(job)
@@ -72,17 +69,6 @@ class StackedExecutor:
     def close(self) -> None:
         """Drop what was not begun."""
         self._workshop.forget(self._context)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def drive_stacked(

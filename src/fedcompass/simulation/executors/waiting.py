@@ -14,20 +14,19 @@ class WaitingJobs:
 
     The longest first, because jobs due together (an arrival group, a round) end sooner that way.
     Evaluations give way to training, up to a number, since each keeps a model in memory.
-
-    now: virtual time of the last result asked for.
     """
 
     def __init__(self, most_evaluations: int) -> None:
         self._training: dict[int, TrainJob] = {}
         self._evaluations: dict[int, EvalJob] = {}
         self._most_evaluations = most_evaluations
-        self.now: Seconds = 0.0
+        self._now: Seconds = 0.0  # virtual time of the last result asked for
+        self._asked_for: int | None = None
 
     def __len__(self) -> int:
         return len(self._training) + len(self._evaluations)
 
-    def __contains__(self, key: int) -> bool:
+    def __contains__(self, key: int | None) -> bool:
         return key in self._training or key in self._evaluations
 
     def add(self, job: Job) -> None:
@@ -37,15 +36,23 @@ class WaitingJobs:
         else:
             self._evaluations[job.key] = job
 
+    def ask_for(self, job: Job) -> None:
+        """Let a job go first: its result is waited for."""
+        self._asked_for = job.key
+        if isinstance(job, TrainJob):
+            self._now = max(self._now, job.needed_at)
+
     def remove(self, key: int) -> Job:
         """Take out a certain job."""
         return self._training.pop(key) if key in self._training else self._evaluations.pop(key)
 
     def pop(self) -> Job:
         """Take out the job that should go next."""
+        if self._asked_for is not None and self._asked_for in self:
+            return self.remove(self._asked_for)
         if not self._training or len(self._evaluations) > self._most_evaluations:
             return self._evaluations.pop(next(iter(self._evaluations)))
         first = min(job.needed_at for job in self._training.values())
-        near = first + _NEAR * max(first - self.now, 0.0)
+        near = first + _NEAR * max(first - self._now, 0.0)
         candidates = (job for job in self._training.values() if job.needed_at <= near)
         return self._training.pop(max(candidates, key=lambda job: job.steps).key)
