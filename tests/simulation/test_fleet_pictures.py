@@ -7,7 +7,7 @@ import pytest
 
 from fedcompass.errors import MissingExtra, SettingsError
 from fedcompass.simulation.fleet import Fleet, FleetSettings
-from fedcompass.simulation.pictures import draw_fleet
+from fedcompass.simulation.fleet_histogram import draw_fleet
 
 
 def test_the_papers_figure_is_drawn(tmp_path: Path) -> None:

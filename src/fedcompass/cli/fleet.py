@@ -133,7 +133,7 @@ def _outlook(fleet: "Fleet", min_steps: int, max_steps: int) -> _Outlook:
 
 
 def _draw(fleet: "Fleet", path: Path) -> None:
-    from fedcompass.simulation.pictures import draw_fleet
+    from fedcompass.simulation.fleet_histogram import draw_fleet
 
     seed = "" if fleet.settings.speed == "trace" else f", seed {fleet.seed}"
     title = f"{fleet.settings.speed}, {len(fleet)} clients{seed}"

@@ -216,7 +216,7 @@ def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | Non
 
 def _draw_paces(path: Path, seed: int) -> None:
     from fedcompass.simulation.fleet import Fleet, FleetSettings
-    from fedcompass.simulation.pictures import draw_fleet
+    from fedcompass.simulation.fleet_histogram import draw_fleet
 
     fleets = {
         "normal, σ = 0.3 μ": Fleet(FleetSettings(clients=50, speed="normal"), seed),

@@ -52,7 +52,7 @@ def draw_fleets_of(runs: Sequence[RunRecord], path: Path) -> Path:
         SettingsError: a run is not a simulation's, or the path is no picture's.
     """
     from fedcompass.simulation.fleet import Fleet, FleetSettings
-    from fedcompass.simulation.pictures import draw_fleet
+    from fedcompass.simulation.fleet_histogram import draw_fleet
 
     check_picture(path)
     fleets: dict[str, Fleet] = {}

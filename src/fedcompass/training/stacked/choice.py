@@ -12,8 +12,8 @@ from fedcompass.training.local import LocalTrainer
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem, Samples
 from fedcompass.training.stacked.forward import CannotStack
+from fedcompass.training.stacked.stacked_trainer import StackedTrainer
 from fedcompass.training.stacked.tasks import StackedTask
-from fedcompass.training.stacked.trainer import StackedTrainer
 from fedcompass.training.streams import stream_key
 
 __all__ = ["resident", "stacked_trainer", "work_of"]

@@ -30,7 +30,7 @@ from fedcompass.training.stacked import StackedTask, StackedTrainer
 from fedcompass.training.stacked.choice import resident, stacked_trainer
 from fedcompass.training.streams import stream_key
 
-__all__ = ["RunContext", "Workshop"]
+__all__ = ["RunContext", "StackedJobs"]
 
 _JobT = TypeVar("_JobT", TrainJob, EvalJob)
 _AnyJob = TypeVar("_AnyJob", bound=Job)
@@ -99,7 +99,7 @@ class RunContext:
         return self._alone
 
 
-class Workshop:
+class StackedJobs:
     """Trains and measures for any number of runs; tasks of one kind go into the same stacks.
 
     Args:
