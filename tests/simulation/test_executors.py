@@ -117,7 +117,7 @@ def workers_of(executor: ProcessesExecutor) -> list[int]:
 
 def keeps_nothing(executor: ProcessesExecutor) -> bool:
     busy = any(worker.job for worker in executor._workers)
-    return not (busy or executor._finished or len(executor._waiting))
+    return not (busy or executor._finished or executor._waiting)
 
 
 def alive(pid: int) -> bool:
@@ -197,6 +197,17 @@ def test_a_result_may_be_asked_for_in_any_order_and_is_not_kept() -> None:
             for job in jobs[::-1]:
                 executor.result(job)
         assert keeps_nothing(executor)
+
+
+def test_the_job_whose_result_is_waited_for_goes_first() -> None:
+    problem = problem_of(loss=slow)
+    start = start_of(problem)
+    with ProcessesExecutor(problem, SETTINGS, seed=0, workers=1) as executor:
+        jobs = [train_job(start, key, needed_at=key) for key in range(6)]
+        for job in jobs:
+            executor.submit(job)
+        executor.result(jobs[-1])
+        assert jobs[-2].key in executor._waiting
 
 
 def test_discarded_jobs_leave_nothing_behind() -> None:

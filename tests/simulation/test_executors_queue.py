@@ -20,6 +20,7 @@ from torch import nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.errors import SettingsError, TaskFailed
+from fedcompass.simulation.executors.next_job import next_job
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job, TrainJob
 from fedcompass.simulation.executors.shared_memory import (
     load_in_worker,
@@ -28,7 +29,6 @@ from fedcompass.simulation.executors.shared_memory import (
     shared_models,
 )
 from fedcompass.simulation.executors.training_worker import Trained, serve
-from fedcompass.simulation.executors.waiting import WaitingJobs
 from fedcompass.simulation.executors.worker_start import Worker
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 
@@ -52,57 +52,31 @@ def eval_job(key: int) -> EvalJob:
     return EvalJob(key=key, state=EMPTY, metrics=("loss", "accuracy"))
 
 
-def order_of(waiting: WaitingJobs) -> list[int]:
-    return [waiting.pop().key for _ in range(len(waiting))]
+def order_of(*jobs: Job, now: float = 0.0, most_evaluations: int = 4) -> list[int]:
+    waiting = list(jobs)
+    picked = []
+    while waiting:
+        picked.append(next_job(waiting, now=now, most_evaluations=most_evaluations))
+        waiting.remove(picked[-1])
+    return [job.key for job in picked]
 
 
 def test_the_earliest_needed_goes_first() -> None:
-    waiting = WaitingJobs(most_evaluations=4)
-    for key, needed_at in enumerate([30.0, 10.0, 20.0]):
-        waiting.add(train_job(key, needed_at))
-    assert order_of(waiting) == [1, 2, 0]
+    assert order_of(train_job(0, 30.0), train_job(1, 10.0), train_job(2, 20.0)) == [1, 2, 0]
 
 
 def test_among_jobs_needed_at_about_the_same_time_the_longest_goes_first() -> None:
-    waiting = WaitingJobs(most_evaluations=4)
-    for key, (needed_at, steps) in enumerate([(100.0, 5), (104.0, 50), (106.0, 500)]):
-        waiting.add(train_job(key, needed_at, steps))
-    assert order_of(waiting) == [1, 0, 2]
+    jobs = [train_job(0, 100.0, 5), train_job(1, 104.0, 50), train_job(2, 106.0, 500)]
+    assert order_of(*jobs) == [1, 0, 2]
 
 
 def test_how_near_is_near_shrinks_as_the_time_comes() -> None:
-    waiting = WaitingJobs(most_evaluations=4)
-    waiting.ask_for(train_job(9, needed_at=90.0))
-    for key, (needed_at, steps) in enumerate([(100.0, 5), (104.0, 50)]):
-        waiting.add(train_job(key, needed_at, steps))
-    assert order_of(waiting) == [0, 1]
+    assert order_of(train_job(0, 100.0, 5), train_job(1, 104.0, 50), now=90.0) == [0, 1]
 
 
 def test_evaluations_wait_for_training_until_too_many_wait() -> None:
-    waiting = WaitingJobs(most_evaluations=2)
-    for key in range(4):
-        waiting.add(eval_job(key))
-    for key in (10, 11):
-        waiting.add(train_job(key, needed_at=key))
-    assert order_of(waiting) == [0, 1, 10, 11, 2, 3]
-
-
-def test_the_job_whose_result_is_waited_for_goes_first() -> None:
-    waiting = WaitingJobs(most_evaluations=4)
-    for job in (train_job(1, 10.0), train_job(2, 20.0), eval_job(3)):
-        waiting.add(job)
-    waiting.ask_for(eval_job(3))
-    assert waiting.pop().key == 3
-    assert order_of(waiting) == [1, 2]
-
-
-def test_a_certain_job_can_be_taken_out() -> None:
-    waiting = WaitingJobs(most_evaluations=2)
-    for job in (train_job(1), eval_job(2)):
-        waiting.add(job)
-        assert job.key in waiting
-        assert waiting.remove(job.key) is job
-        assert job.key not in waiting
+    jobs: list[Job] = [*map(eval_job, range(4)), train_job(10, 10.0), train_job(11, 11.0)]
+    assert order_of(*jobs, most_evaluations=2) == [0, 1, 10, 11, 2, 3]
 
 
 def linear() -> nn.Module:
@@ -117,8 +91,8 @@ def small_problem() -> Problem:
 def test_a_worker_reports_what_came_of_each_job() -> None:
     trainer = LocalTrainer(small_problem(), LocalSettings(), seed=0)
     ours, theirs = Pipe()
-    worker = Worker(cast("ForkServerProcess", None), ours, *memory_for(trainer.layout, 2))
-    jobs = [train_job(1, steps=2), train_job(2, client=5), eval_job(3)]
+    worker = Worker(cast("ForkServerProcess", None), ours, *memory_for(trainer.layout))
+    jobs: list[Job] = [train_job(1, steps=2), train_job(2, client=5), eval_job(3)]
     reports = []
     with ours, theirs:
         serving = Thread(target=served, args=(theirs, trainer, worker.start, worker.update))
@@ -151,9 +125,9 @@ def test_a_job_travels_without_its_model() -> None:
         assert len(theirs.recv_bytes()) < 500
 
 
-def memory_for(layout: Layout, count: int) -> list[FlatState]:
+def memory_for(layout: Layout) -> tuple[FlatState, FlatState]:
     descriptor = nameless_file()
-    models = shared_models(descriptor, layout, count)
+    models = shared_models(descriptor, layout)
     os.close(descriptor)
     return models
 
@@ -161,7 +135,7 @@ def memory_for(layout: Layout, count: int) -> list[FlatState]:
 def test_shared_models_show_what_the_other_process_wrote() -> None:
     layout = Layout.of(linear())
     descriptor = nameless_file()
-    ours, theirs = (shared_models(descriptor, layout, 3) for _ in range(2))
+    ours, theirs = (shared_models(descriptor, layout) for _ in range(2))
     os.close(descriptor)
     for number, state in enumerate(ours):
         for vector in state.tensors().values():

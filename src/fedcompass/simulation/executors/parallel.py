@@ -10,6 +10,7 @@ from typing import NoReturn, overload
 from fedcompass.aggregation.layout import Layout
 from fedcompass.errors import SettingsError, TaskFailed
 from fedcompass.settings.local import LocalSettings
+from fedcompass.simulation.executors.next_job import next_job
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,
@@ -19,10 +20,10 @@ from fedcompass.simulation.executors.protocol import (
     TrainResult,
 )
 from fedcompass.simulation.executors.training_worker import Report, SetupFailed, Trained
-from fedcompass.simulation.executors.waiting import WaitingJobs
 from fedcompass.simulation.executors.worker_start import Worker, start_workers
 from fedcompass.training.bound import build_module
 from fedcompass.training.problem import Problem
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["ProcessesExecutor"]
 
@@ -44,13 +45,14 @@ class ProcessesExecutor(Executor):
         self._workers = start_workers(workers, (problem, settings, seed), self.layout)
         self._shut_down = weakref.finalize(self, _end_all, self._workers)
         self._by_connection = {worker.connection: worker for worker in self._workers}
-        self._waiting = WaitingJobs(most_evaluations=2 * workers)
+        self._waiting: dict[int, Job] = {}  # jobs that no worker has yet
+        self._now: Seconds = 0.0  # virtual time of the last result asked for
         self._finished: dict[int, TrainResult | EvalResult | TaskFailed] = {}
         self._over: TaskFailed | None = None  # why no more jobs are taken
 
     def submit(self, job: Job) -> None:
         """Hand the job to a worker, or keep it until one is free."""
-        self._waiting.add(job)
+        self._waiting[job.key] = job
         self._exchange(block=False)
 
     @overload
@@ -62,9 +64,10 @@ class ProcessesExecutor(Executor):
         known = job.key in self._waiting or job.key in self._finished
         if not known and self._worker_at(job) is None:
             raise ValueError(f"job {job.key} was not submitted, or its result was taken already")
-        self._waiting.ask_for(job)
+        if isinstance(job, TrainJob):
+            self._now = max(self._now, job.needed_at)
         while job.key not in self._finished:
-            self._exchange(block=True)
+            self._exchange(block=True, first=job.key)
         outcome = self._finished.pop(job.key)
         if isinstance(outcome, TaskFailed):
             raise outcome
@@ -73,7 +76,7 @@ class ProcessesExecutor(Executor):
     def discard(self, job: Job) -> None:
         """Drop a job that waits; one that is being trained is dropped when it is done."""
         if job.key in self._waiting:
-            self._waiting.remove(job.key)
+            del self._waiting[job.key]
         elif worker := self._worker_at(job):
             worker.is_wanted = False
         else:
@@ -88,11 +91,11 @@ class ProcessesExecutor(Executor):
         at_it = (w for w in self._workers if w.job is not None and w.job.key == job.key)
         return next(at_it, None)
 
-    def _exchange(self, *, block: bool) -> None:
-        """Hand out jobs to free workers and take in what has come; wait for something if so."""
+    def _exchange(self, *, block: bool, first: int | None = None) -> None:
+        """Hand out jobs, one of them first, and take in what has come; or wait until some has."""
         if self._over is not None:
             raise self._over
-        self._hand_out()
+        self._hand_out(first)
         for connection in wait(list(self._by_connection), None if block else 0):
             worker = self._by_connection[connection]  # type: ignore[index]
             try:
@@ -100,12 +103,18 @@ class ProcessesExecutor(Executor):
             except (EOFError, OSError):
                 self._fail(_death(worker))
             self._take_in(worker, report)
-        self._hand_out()
+        self._hand_out(first)
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, first: int | None) -> None:
         for worker in self._workers:
-            if worker.job is None and len(self._waiting):
-                worker.give(self._waiting.pop())
+            if worker.job is None and self._waiting:
+                worker.give(self._waiting.pop(self._next(first)))
+
+    def _next(self, first: int | None) -> int:
+        if first is not None and first in self._waiting:
+            return first
+        most = 2 * len(self._workers)
+        return next_job(self._waiting.values(), now=self._now, most_evaluations=most).key
 
     def _take_in(self, worker: Worker, report: Report) -> None:
         if isinstance(report, SetupFailed):
@@ -114,11 +123,14 @@ class ProcessesExecutor(Executor):
         assert job is not None
         if not worker.is_wanted:
             return
-        if isinstance(report, Trained):
-            assert isinstance(job, TrainJob)
-            update = worker.update.clone()
-            report = TrainResult(update=update, steps=job.steps, seconds=report.seconds)
-        self._finished[job.key] = report
+        if not isinstance(report, Trained):
+            self._finished[job.key] = report
+            return
+        assert isinstance(job, TrainJob)
+        update = worker.update.clone()
+        self._finished[job.key] = TrainResult(
+            update=update, steps=job.steps, seconds=report.seconds
+        )
 
     def _fail(self, error: TaskFailed) -> NoReturn:
         self._over = error

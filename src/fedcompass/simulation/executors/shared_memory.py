@@ -9,6 +9,7 @@ import pickle
 import re
 import tempfile
 import zipfile
+from itertools import accumulate
 from multiprocessing import spawn
 from typing import Any
 
@@ -30,21 +31,19 @@ def nameless_file() -> int:
         return os.dup(file.fileno())
 
 
-def shared_models(descriptor: int, layout: Layout, count: int) -> list[FlatState]:
-    """Models that lie in a file one behind the other; writes are seen by every process.
+def shared_models(descriptor: int, layout: Layout) -> tuple[FlatState, FlatState]:
+    """Two models that lie in a file, for a job's start and its update; all processes see writes.
 
     The file must stay open only until this returns.
     """
-    nbytes = [layout.sizes[segment] * layout.dtypes[segment].itemsize for segment in SEGMENTS]
-    room = [(size // _ALIGNMENT + 1) * _ALIGNMENT for size in nbytes]
-    content = torch.from_file(
-        _path(descriptor), shared=True, size=count * sum(room), dtype=torch.uint8
-    )
+    nbytes = [layout.sizes[segment] * layout.dtypes[segment].itemsize for segment in SEGMENTS] * 2
+    ends = list(accumulate((size // _ALIGNMENT + 1) * _ALIGNMENT for size in nbytes))
+    content = torch.from_file(_path(descriptor), shared=True, size=ends[-1], dtype=torch.uint8)
     vectors = [
-        piece[: nbytes[number % 3]].view(layout.dtypes[SEGMENTS[number % 3]])
-        for number, piece in enumerate(content.split(room * count))
+        content[first : first + size].view(layout.dtypes[segment])
+        for first, size, segment in zip([0, *ends], nbytes, SEGMENTS * 2, strict=False)
     ]
-    return [FlatState(*vectors[first : first + 3]) for first in range(0, 3 * count, 3)]
+    return FlatState(*vectors[:3]), FlatState(*vectors[3:])
 
 
 def save_for_workers(given: object, descriptor: int) -> dict[str, Any] | None:

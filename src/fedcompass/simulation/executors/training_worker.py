@@ -61,7 +61,7 @@ def work(connection: Connection, main: dict[str, Any] | None) -> None:
             failed = _failed(error, "a worker process could not set up the problem: ")
             connection.send(SetupFailed(failed))
             return
-        serve(connection, trainer, *shared_models(models, trainer.layout, 2))
+        serve(connection, trainer, *shared_models(models, trainer.layout))
 
 
 def serve(

@@ -100,7 +100,7 @@ def _start(contents: int, main: dict[str, Any] | None, layout: Layout) -> Worker
     with suppress(OSError):  # it has died: the end of its connection says so
         send_handle(ours, contents, process.pid)
         send_handle(ours, models, process.pid)
-    worker = Worker(process, ours, *shared_models(models, layout, 2))
+    worker = Worker(process, ours, *shared_models(models, layout))
     os.close(models)
     return worker
 
