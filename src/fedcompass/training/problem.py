@@ -128,23 +128,35 @@ class Problem:
         """What the model is measured on client by client."""
         return self.clients if self.client_tests is None else self.client_tests
 
-    def to(self, device: torch.device | str) -> "Problem":
-        """The same problem with its samples on a device; tensors that clients share move once."""
-        moved: dict[int, Tensor] = {}
+    def to(
+        self, device: torch.device | str, moved: dict[int, tuple[Tensor, Tensor]] | None = None
+    ) -> "Problem":
+        """The same problem with its samples on a device; tensors that are shared move once.
+
+        Args:
+            device: where to.
+            moved: what problems before have moved, by the original's identity, with the original
+                (so that the identity stays taken); added to.
+        """
+        moved = {} if moved is None else moved
 
         def move(tensor: Tensor) -> Tensor:
             if id(tensor) not in moved:
-                moved[id(tensor)] = tensor.to(device)
-            return moved[id(tensor)]
+                moved[id(tensor)] = tensor, tensor.to(device)
+            return moved[id(tensor)][1]
 
-        return self.placed(lambda samples: samples.moved(move))
+        def placed(samples: Samples) -> Samples:
+            rows = samples.indices
+            return Samples(
+                move(samples.inputs),
+                move(samples.targets),
+                None if rows is None else rows.to(device),
+            )
 
-    def placed(self, place: Callable[[Samples], Samples]) -> "Problem":
-        """The same problem with all its samples where `place` puts them."""
         tests = self.client_tests
         return replace(
             self,
-            clients=tuple(map(place, self.clients)),
-            test=place(self.test),
-            client_tests=None if tests is None else tuple(map(place, tests)),
+            clients=tuple(map(placed, self.clients)),
+            test=placed(self.test),
+            client_tests=None if tests is None else tuple(map(placed, tests)),
         )

@@ -12,9 +12,9 @@ from fedcompass.settings.training import LocalSettings
 from fedcompass.training.problem import Loss, Samples, Transform
 from fedcompass.training.stacked.blocks import Matrices, matrices_of
 from fedcompass.training.stacked.convert import convert
-from fedcompass.training.stacked.engine import Engine, Steps, for_stacks
-from fedcompass.training.stacked.evaluation import StackedEvaluator
 from fedcompass.training.stacked.forward import CannotStack, Forward, by_vmap
+from fedcompass.training.stacked.stack_of_tasks import StackOfTasks, StepFunctions, for_stacks
+from fedcompass.training.stacked.stacked_evaluator import StackedEvaluator
 from fedcompass.training.stacked.tasks import RowSource, StackedTask
 
 __all__ = ["StackedTrainer", "check_tensors"]
@@ -56,8 +56,8 @@ class StackedTrainer:
         self._max_stack = max_stack
         self.how, self._forward = _chosen(module.to(self.device))
         compiled = self.device.type == "cuda" and self.how == "stacked"
-        self._steps = Steps(self._forward, loss, settings, compiled=compiled)
-        self._engine: Engine | None = None
+        self._steps = StepFunctions(self._forward, loss, settings, compiled=compiled)
+        self._stack: StackOfTasks | None = None
         self.evaluator = StackedEvaluator(
             self.layout, self._forward, transform, self.device, compiled=compiled
         )
@@ -77,16 +77,16 @@ class StackedTrainer:
 
     def _train_stack(self, tasks: list[StackedTask]) -> Matrices:
         """Train a stack sorted by steps, the longest first."""
-        engine, samples = self._room_for(len(tasks)), tasks[0].samples
+        stack, samples = self._room_for(len(tasks)), tasks[0].samples
         live = [sum(task.steps > step for task in tasks) for step in range(tasks[0].steps)]
-        engine.prepare({engine.width(n) for n in live}, samples)
+        stack.prepare({stack.width(n) for n in live}, samples)
         starts = matrices_of([task.start for task in tasks], self.device)
-        engine.blocks.load(starts)
-        engine.begin()
-        engine.steps.zero_()
-        engine.steps[: len(tasks)] = torch.tensor([t.steps for t in tasks], device=self.device)
+        stack.blocks.load(starts)
+        stack.begin()
+        stack.steps.zero_()
+        stack.steps[: len(tasks)] = torch.tensor([t.steps for t in tasks], device=self.device)
         scales = torch.tensor([t.rate_scale for t in tasks], device=self.device)
-        engine.rate_scales[: len(tasks)] = scales
+        stack.rate_scales[: len(tasks)] = scales
         source = RowSource(tasks, self.settings.batch_size, self.device)
         first = 0
         while first < len(live):
@@ -95,10 +95,10 @@ class StackedTrainer:
                 live[first], first_step=first, steps=min(at_once, len(live) - first)
             )
             for rows, left in zip(drawn, live[first:], strict=False):
-                engine.rows[: len(rows)] = rows
-                engine.step(engine.width(left), samples)
+                stack.rows[: len(rows)] = rows
+                stack.step(stack.width(left), samples)
             first += len(drawn)
-        return self._updates(tasks, starts, engine.blocks.collect(len(tasks)))
+        return self._updates(tasks, starts, stack.blocks.collect(len(tasks)))
 
     def _updates(self, tasks: list[StackedTask], starts: Matrices, ends: Matrices) -> Matrices:
         change = torch.tensor([task.payload == "delta" for task in tasks], device=self.device)
@@ -107,14 +107,16 @@ class StackedTrainer:
         )
         return ends.to(tasks[0].start.trainable.device)
 
-    def _room_for(self, tasks: int) -> Engine:
-        if self._engine is None or self._engine.blocks.capacity < tasks:
-            self._engine = None  # free its memory first
-            self._engine = self._new_engine(max(2, 1 << (tasks - 1).bit_length()), self._steps)
-        return self._engine
+    def _room_for(self, tasks: int) -> StackOfTasks:
+        if self._stack is None or self._stack.blocks.capacity < tasks:
+            self._stack = None  # free its memory first
+            self._stack = self._new_stack(max(2, 1 << (tasks - 1).bit_length()), self._steps)
+        return self._stack
 
-    def _new_engine(self, capacity: int, steps: Steps) -> Engine:
-        return Engine(self.layout, steps, self.settings, self._transform, self.device, capacity)
+    def _new_stack(self, capacity: int, steps: StepFunctions) -> StackOfTasks:
+        return StackOfTasks(
+            self.layout, steps, self.settings, self._transform, self.device, capacity
+        )
 
     def _stack_size(self, samples: Samples, tasks: int) -> int:
         if self._max_stack is None:
@@ -126,23 +128,23 @@ class StackedTrainer:
         """How many tasks the free memory holds, and no more than pays."""
         if self.device.type != "cuda":
             return _TASKS_ON_CPU
-        plain = Steps(self._forward, self._loss, self.settings, compiled=False)
-        engine = self._new_engine(2, plain)
-        engine.step(1, samples)
+        plain = StepFunctions(self._forward, self._loss, self.settings, compiled=False)
+        stack = self._new_stack(2, plain)
+        stack.step(1, samples)
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
-        engine.step(2, samples)
+        stack.step(2, samples)
         activations = (torch.cuda.max_memory_allocated(self.device) - before) / 2
         # weights, moments, the start and end matrices
         model = 8 * sum(prod(spec.shape) * 4 for spec in self.layout.specs)
-        del engine
+        del stack
         free, _ = torch.cuda.mem_get_info(self.device)
         fitting = int(_SHARE_OF_FREE_MEMORY * free / (activations + model))
         return max(1, min(_TASKS_ON_GPU, fitting))
 
     def halve(self) -> bool:
         """After running out of memory: use stacks half as large; False if they cannot be."""
-        self._engine = None
+        self._stack = None
         gc.collect()  # the error's frames, which may refer to each other, hold a stack's tensors
         if self._max_stack is None or self._max_stack <= 1:
             return False

@@ -27,10 +27,10 @@ from fedcompass.training.local import LocalTrainer, model_steps
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer
-from fedcompass.training.stacked.choice import resident, stacked_trainer
+from fedcompass.training.stacked.choice import stacked_trainer
 from fedcompass.training.streams import stream_key
 
-__all__ = ["RunContext", "Workshop"]
+__all__ = ["RunContext", "StackedJobs"]
 
 _JobT = TypeVar("_JobT", TrainJob, EvalJob)
 _AnyJob = TypeVar("_AnyJob", bound=Job)
@@ -76,22 +76,19 @@ class RunContext:
 
     def train_alone(self, job: TrainJob) -> TrainResult:
         """Train one job without a stack."""
-        trainer = self._trainer_alone()
+        trainer = self.trainer_alone()
         return carry_out_training(trainer, job, trainer.layout.empty(job.start.trainable.device))
 
     def begin_alone(self, job: EvalJob) -> Callable[[], EvalResult]:
         """Start one evaluation without a stack; call what is given back for its result."""
-        return begin_evaluation_of(self._trainer_alone(), job)
+        return begin_evaluation_of(self.trainer_alone(), job)
 
-    def prepare_alone(self) -> None:
-        """Build what trains without a stack.
+    def trainer_alone(self) -> LocalTrainer:
+        """What trains without a stack, built when it is first needed.
 
         Raises:
             SettingsError: the model, or how it is to be trained, does not go with the device.
         """
-        self._trainer_alone()
-
-    def _trainer_alone(self) -> LocalTrainer:
         if self._alone is None:
             steps = self._steps_alone(self.problem, self._settings, self._seed, self.kind)
             given = self.problem, self._settings, self._seed, self._device
@@ -99,7 +96,7 @@ class RunContext:
         return self._alone
 
 
-class Workshop:
+class StackedJobs:
     """Trains and measures for any number of runs; tasks of one kind go into the same stacks.
 
     Args:
@@ -110,7 +107,7 @@ class Workshop:
     def __init__(self, device: torch.device | str = "cpu", max_stack: int | None = None) -> None:
         self.device = torch.device(device)
         self._max_stack = max_stack
-        self._stored: dict[int, tuple[Tensor, Tensor]] = {}  # moved tensors with their originals
+        self._moved: dict[int, tuple[Tensor, Tensor]] = {}  # as `Problem.to` keeps them
         self._trainers: dict[Any, StackedTrainer | str] = {}  # or why there is none
         self._steps_alone: dict[Any, ModelSteps] = {}  # of the latest kinds without a stack
         self._pending: dict[Job, RunContext] = {}
@@ -119,14 +116,14 @@ class Workshop:
 
     def context(self, problem: Problem, settings: LocalSettings, seed: int) -> "RunContext":
         """What jobs of one run need; runs whose tasks are of one kind share a trainer."""
-        here = resident(problem, self.device, self._stored)
+        here = problem.to(self.device, self._moved)
         kind = _kind(here, settings)
         if kind not in self._trainers:
             self._trainers[kind] = self._new_trainer(here, settings)
         trainer = self._trainers[kind]
         made = RunContext(here, settings, seed, self.device, kind, trainer, self._steps_of)
         if isinstance(trainer, str):
-            made.prepare_alone()  # here it is this run's fault if its model cannot be trained
+            made.trainer_alone()  # here it is this run's fault if its model cannot be trained
         return made
 
     def _steps_of(

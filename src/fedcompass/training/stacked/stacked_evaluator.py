@@ -9,8 +9,8 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.training.metrics import Metric, make_metrics
 from fedcompass.training.problem import Loss, Samples, Transform
 from fedcompass.training.stacked.blocks import Blocks, matrices_of
-from fedcompass.training.stacked.engine import for_stacks, sized
 from fedcompass.training.stacked.forward import Forward
+from fedcompass.training.stacked.stack_of_tasks import for_stacks, sized
 
 __all__ = ["StackedEvaluator"]
 

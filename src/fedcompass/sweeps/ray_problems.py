@@ -12,11 +12,11 @@ from torch import Tensor
 
 from fedcompass.training.problem import Problem
 
-__all__ = ["Parcel", "Receiver", "Sender"]
+__all__ = ["PackedProblem", "ProblemReceiver", "ProblemSender"]
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class PackedProblem:
     """A problem without the tensors it shares with others.
 
     content: the rest of it.
@@ -27,7 +27,7 @@ class Parcel:
     shared: list[Any]
 
 
-class Sender:
+class ProblemSender:
     """Packs problems; tensors of samples, and what prepares them, are stored once for all.
 
     Args:
@@ -39,9 +39,9 @@ class Sender:
         self._store = store
         self._stored: dict[int, tuple[Any, Any]] = {}  # by identity; the object keeps it taken
 
-    def pack(self, problem: Problem) -> Parcel:
+    def pack(self, problem: Problem) -> PackedProblem:
         """The problem, ready to travel."""
-        apart = {id(thing) for thing in _shared_by_runs(problem)}
+        apart = {id(thing): thing for thing in _shared_by_runs(problem)}
         numbers: dict[int, int] = {}
         buffer = BytesIO()
 
@@ -52,8 +52,7 @@ class Sender:
                 return numbers.setdefault(id(thing), len(numbers))
 
         Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(problem)
-        things = {id(thing): thing for thing in _shared_by_runs(problem)}
-        return Parcel(buffer.getvalue(), [self._ticket(things[name]) for name in numbers])
+        return PackedProblem(buffer.getvalue(), [self._ticket(apart[name]) for name in numbers])
 
     def _ticket(self, thing: Any) -> Any:
         if id(thing) not in self._stored:
@@ -62,7 +61,7 @@ class Sender:
         return self._stored[id(thing)][1]
 
 
-class Receiver:
+class ProblemReceiver:
     """Unpacks problems; those that shared a tensor share it again, so their runs can be stacked.
 
     Args:
@@ -73,15 +72,15 @@ class Receiver:
         self._fetch = fetch
         self._fetched: dict[Any, Any] = {}
 
-    def unpack(self, parcel: Parcel) -> Problem:
+    def unpack(self, packed: PackedProblem) -> Problem:
         """The problem as it was."""
-        shared = [self._thing(ticket) for ticket in parcel.shared]
+        shared = [self._thing(ticket) for ticket in packed.shared]
 
         class Unpickler(pickle.Unpickler):
             def persistent_load(self, number: Any) -> Any:
                 return shared[number]
 
-        problem: Problem = Unpickler(BytesIO(parcel.content)).load()
+        problem: Problem = Unpickler(BytesIO(packed.content)).load()
         return problem
 
     def _thing(self, ticket: Any) -> Any:

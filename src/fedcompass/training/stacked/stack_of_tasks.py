@@ -14,13 +14,13 @@ from fedcompass.training.stacked.blocks import Blocks
 from fedcompass.training.stacked.forward import Forward, stacked_loss
 from fedcompass.training.stacked.optimizer import moments_needed, stacked_step
 
-__all__ = ["Engine", "Steps", "for_stacks", "sized"]
+__all__ = ["StackOfTasks", "StepFunctions", "for_stacks", "sized"]
 
 _GRAPHED = 64  # tasks; above, a step takes the GPU longer than the CPU needs to launch it
 _WIDTHS = (2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 56, _GRAPHED)
 
 
-class Steps:
+class StepFunctions:
     """The functions a step is made of; compiled once, whatever the size of the stacks."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Steps:
         self.update = torch.compile(update) if compiled else update
 
 
-class Engine:
+class StackOfTasks:
     """Room for a stack of tasks, and the step that all of them do together.
 
     blocks: the models; the first rows are in use.
@@ -51,7 +51,7 @@ class Engine:
     def __init__(
         self,
         layout: Layout,
-        steps: Steps,
+        steps: StepFunctions,
         settings: LocalSettings,
         transform: Transform | None,
         device: torch.device,

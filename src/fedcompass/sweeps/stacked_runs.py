@@ -10,7 +10,7 @@ from fedcompass.errors import FedcompassError
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import Job
 from fedcompass.simulation.executors.stacked import StackedExecutor, drive_stacked
-from fedcompass.simulation.executors.workshop import Workshop
+from fedcompass.simulation.executors.stacked_jobs import StackedJobs
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import Run
 from fedcompass.sweeps.one_at_a_time import Place, Stops, device_name
@@ -18,15 +18,15 @@ from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
 from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.problem import Problem
 
-__all__ = ["Abreast"]
+__all__ = ["StackedRuns"]
 
 _CLIENTS_ON_GPU = 1024  # of all live runs: a few of each run's tasks are due at a time
 _CLIENTS_ON_CPU = 64  # a CPU's stacks are small: more would only cost memory
 _FEWEST_RUNS = 4
 
 
-class Abreast:
-    """Drives runs that share a workshop.
+class StackedRuns:
+    """Drives runs whose jobs are trained in the same stacks.
 
     Args:
         device: where to train.
@@ -46,7 +46,7 @@ class Abreast:
         stops: Stops,
     ) -> None:
         self._device, self._place, self._stops = device, place, stops
-        self._workshop = Workshop(device, max_stack)
+        self._stacked_jobs = StackedJobs(device, max_stack)
         self._live = live
         self._name = device_name(device, "stacked")
         self._keys = count()
@@ -60,7 +60,7 @@ class Abreast:
         with ExitStack() as everything:
             everything.callback(self._close_all)
             steps = self._begun(pending, problems or {})
-            for number, error in drive_stacked(steps, self._workshop, has_room=self._has_room):
+            for number, error in drive_stacked(steps, self._stacked_jobs, has_room=self._has_room):
                 yield from self._drain()
                 record = self._ended(number, error)
                 if record is not None:
@@ -92,7 +92,7 @@ class Abreast:
     def _opened(self, experiment: Experiment, problem: Problem | None) -> tuple[Run, ExitStack]:
         problem = problem or build_problem(experiment)
         executor = StackedExecutor(
-            problem, experiment.local, experiment.seed, workshop=self._workshop
+            problem, experiment.local, experiment.seed, stacked_jobs=self._stacked_jobs
         )
         with ExitStack() as stack:
             path = self._place(experiment)

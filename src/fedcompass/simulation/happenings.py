@@ -8,7 +8,7 @@ from fedcompass.simulation.executors import TrainJob
 from fedcompass.vocabulary import ClientId, GroupId, Seconds
 
 __all__ = [
-    "Answer",
+    "Arrival",
     "Departure",
     "Happening",
     "PassedDeadline",
@@ -19,7 +19,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Arrival:
     """A client answers a task; `job` is its training, done by the time this happens."""
 
     order: StartTraining
@@ -48,13 +48,13 @@ class Return:
     client: ClientId
 
 
-Happening: TypeAlias = Answer | PassedDeadline | Departure | Return
+Happening: TypeAlias = Arrival | PassedDeadline | Departure | Return
 
 
 def to_json(happening: Happening) -> dict[str, Any]:
     """A happening as JSON values; a job's start model is kept apart, by its version."""
     match happening:
-        case Answer(order=order, job=job):
+        case Arrival(order=order, job=job):
             return {
                 "kind": "answer",
                 "task": [order.at, order.client, order.task, order.steps, order.version],
