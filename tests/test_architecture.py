@@ -29,7 +29,6 @@ RANKS = {
     "theory": 3,
     "runs": 3,
     "report": 5,
-    "figures": 5,
     "paper": 5,
     "cli": 6,
     "__main__": 7,

@@ -529,7 +529,7 @@ def test_an_event_that_cannot_be_changes_and_journals_nothing() -> None:
 
 
 def buffers(made: Coordinator) -> list[str]:
-    tensors, _ = made.state()
+    tensors, _ = made.state({})
     return sorted(name for name in tensors if name.startswith("buffer.") and "trainable" in name)
 
 
@@ -574,7 +574,7 @@ def test_an_update_is_let_go_as_soon_as_it_is_folded() -> None:
 def test_a_restored_coordinator_may_check_more_strictly_than_the_one_that_was_saved() -> None:
     saved = of_two("fedavgm", steps=4)
     made = coordinator("fedavgm", steps=4, min_clients=2, guard={"max_norm": 1.0})
-    made.restore(*saved.state())
+    made.restore(*saved.state({}))
     receipt = made.receive(1.0, answer_of(made, "a", [9.0, 0.0, 0.0]))
     assert receipt.refused is not None
 
@@ -600,7 +600,7 @@ def test_a_checkpoint_of_another_strategy_is_refused_and_nothing_changes(
     made = coordinator(name, min_clients=2, **settings)
     before, facts = bits(made), made.scheduler.to_json()
     with pytest.raises(CheckpointError, match=message) as caught:
-        made.restore(*saved.state())
+        made.restore(*saved.state({}))
     assert "\n" not in str(caught.value)
     assert (bits(made), made.scheduler.to_json()) == (before, facts)
 
@@ -612,14 +612,14 @@ def test_a_checkpoint_of_another_model_of_the_same_size_is_refused() -> None:
         strategy("fedavg", steps=4, min_clients=2), Layout(specs), state([1.0, 2.0, 3.0])
     )
     with pytest.raises(CheckpointError, match=r"layout\.0 is 'weight float32\[3\]' .* 'bias "):
-        made.restore(*saved.state())
+        made.restore(*saved.state({}))
 
 
 @pytest.mark.parametrize("lost", ["made_with", "scheduler", "aggregator"])
 def test_a_checkpoint_with_a_part_missing_is_refused_and_nothing_changes(lost: str) -> None:
     saved = of_two("fedavg", steps=4)
     answer(saved, 1.0, "a", [1.0, 1.0, 1.0])
-    tensors, facts = saved.state()
+    tensors, facts = saved.state({})
     made = coordinator("fedavg", steps=4, min_clients=2)
     before, fresh = bits(made), made.scheduler.to_json()
     damages: list[dict[str, Any]] = [{}, {lost: {}}, {lost: None}]

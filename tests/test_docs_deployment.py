@@ -16,7 +16,7 @@ from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.project import NetworkSettings
-from fedcompass.deployment.site.local_round import LocalRounds
+from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.deployment.site.site_folder import SiteSettings
 from fedcompass.settings import Settings
 
@@ -189,7 +189,7 @@ def own_app(tmp_path: Path) -> AppFile:
 
 def test_the_example_of_an_own_model_and_data_trains(own_app: AppFile, tmp_path: Path) -> None:
     site = Site("north", tmp_path)
-    rounds = LocalRounds(own_app.model(), own_app.trainer(site), site)
+    rounds = SiteRounds(own_app.model(), own_app.trainer(site), site)
     start = rounds.layout.state_of(own_app.model())
     losses = [rounds.run(start, steps=steps, task=1).loss for steps in (2, 20, 80)]
     assert all(later < earlier for earlier, later in pairwise(losses))

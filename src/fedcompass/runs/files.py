@@ -12,7 +12,15 @@ from typing import Any
 from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import json_text
 
-__all__ = ["FolderLock", "GrowingFile", "LineFile", "make_folder", "replacing", "write_whole"]
+__all__ = [
+    "FolderLock",
+    "GrowingFile",
+    "LineFile",
+    "locked",
+    "make_folder",
+    "replacing",
+    "write_whole",
+]
 
 
 class FolderLock:
@@ -65,6 +73,16 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
         raise RunFolderError(
             f"{path} cannot be made: {error.strerror}; choose another folder"
         ) from None
+
+
+@contextmanager
+def locked(handle: int) -> Iterator[None]:
+    """Wait until no other process has an open file to itself, and keep it so meanwhile."""
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from fedcompass.deployment.flower_engine import client_app
 from fedcompass.deployment.flower_engine.flower_transport import arrays_of, facts_of, record_of
 from fedcompass.deployment.flower_engine.own_client_app import load_client_app
 from fedcompass.deployment.site import forwarder
-from fedcompass.deployment.site.local_round import LocalRounds
+from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.deployment.site.site_worker import Worker
 from fedcompass.deployment.site.worker_socket import listen_at
 from fedcompass.deployment.wire.arrays import decode_arrays
@@ -85,7 +85,7 @@ def test_our_client_app_has_its_worker_train(worker: Path) -> None:
     assert {"seconds", "loss"} < set(metrics)
     assert dict(content.config_records["config"]) == {"task": 1, "version": 7}
     layout, start = start_state()
-    expected = LocalRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=1).end
+    expected = SiteRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=1).end
     assert torch.equal(decode_arrays(arrays_of(content), layout).trainable, expected.trainable)
 
 

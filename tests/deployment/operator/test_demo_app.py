@@ -6,7 +6,7 @@ from pathlib import Path
 import fedcompass.deployment
 from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.app.trainer import Site
-from fedcompass.deployment.site.local_round import LocalRounds
+from fedcompass.deployment.site.local_round import SiteRounds
 
 DEMO = Path(fedcompass.deployment.__file__).with_name("demo_app.py")
 
@@ -26,7 +26,7 @@ def test_the_demos_sites_share_the_data_out_and_keep_their_pace() -> None:
     ]
     trainers = [app.trainer(site) for site in sites]
     assert sum(trainer.sample_count() for trainer in trainers) == 10_000
-    rounds = LocalRounds(app.model(), trainers[0], sites[0])
+    rounds = SiteRounds(app.model(), trainers[0], sites[0])
     done = rounds.run(rounds.layout.state_of(app.model()), steps=10, task=1)
     assert done.seconds >= 0.3
     assert done.loss < 3

@@ -26,6 +26,10 @@ STRATEGIES: list[dict[str, Any]] = [
     {"name": "fedasync", "steps": 4},
     {"name": "fedbuff", "steps": 4, "buffer_size": 3},
     {"name": "fedat", "steps": 4},
+    {"name": "metronome", "min_steps": 2, "max_steps": 10, "absent": "remember"},
+    {"name": "fedcompass", "min_steps": 2, "max_steps": 10, "calibrated": True},
+    {"name": "metronome", "min_steps": 2, "max_steps": 10, "since_last": True},
+    {"name": "fedcompass", "min_steps": 2, "max_steps": 10, "staleness_window": 2},
 ]
 
 
@@ -167,8 +171,8 @@ def test_a_resumed_server_has_the_same_groups_paces_buffers_and_optimizer_state(
             network.clock.pause(0.1)
         shutil.copytree(tmp_path / "run", tmp_path / str(stop))
         again = federation(tmp_path / str(stop), network, chosen, resume=True)
-        tensors, facts = running.coordinator.state()
-        tensors_again, facts_again = again.coordinator.state()
+        tensors, facts = running.coordinator.state({})
+        tensors_again, facts_again = again.coordinator.state({})
         assert facts_again == facts
         assert list(tensors_again) == list(tensors)
         for name, tensor in tensors.items():

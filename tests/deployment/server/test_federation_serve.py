@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 import fedcompass.deployment as deployment
 from fedcompass.deployment.app.app_file import load_app
@@ -15,6 +16,8 @@ from fedcompass.deployment.server.serve import serve
 from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.errors import SettingsError
+from fedcompass.runs.curve import metrics_of
+from fedcompass.training import LocalSettings, LocalTrainer, Problem, evaluate
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -83,6 +86,29 @@ def test_an_app_with_a_test_set_is_measured_on_it(tmp_path: Path) -> None:
     assert written["final_accuracy"] in (0.0, 1.0)
     assert written["global_updates"] == 3
     assert set(written["sites"]) == {"1", "2"}
+
+
+LARGE_TEST_SET = """
+def model():
+    return nn.Linear(40_000, 2)
+
+def test_set():
+    inputs = torch.randn(200, 40_000, generator=torch.Generator().manual_seed(0))
+    return Samples(inputs, torch.arange(200) % 2)
+"""
+
+
+def test_the_server_measures_to_the_bit_as_the_simulator_does(tmp_path: Path) -> None:
+    app = load_app(app_of(tmp_path, APP, LARGE_TEST_SET))
+    settings = FederationSettings(max_updates=1, poll_interval=0.005, watch_interval=0.01)
+    summary = serve(settings, app, AtOnce(), tmp_path / "run")
+    test = app.test_set()
+    assert test is not None
+    problem = Problem(model=app.model, clients=(test,), test=test)
+    simulated = LocalTrainer(problem, LocalSettings(), seed=0)
+    final = simulated.layout.flatten(load_file(tmp_path / "run" / "final.safetensors"))
+    assert summary.final is not None
+    assert metrics_of(summary.final) == evaluate(simulated, final, test, settings.metrics)
 
 
 def test_an_app_may_measure_by_itself_or_not_at_all(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 import itertools
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -24,12 +25,14 @@ from fedcompass import Samples
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.app.trainer import Site, Trainer
-from fedcompass.deployment.site.local_round import LocalRounds
+from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.errors import AppError, DataError, SettingsError, TaskFailed
+from fedcompass.training import LocalSettings, LocalTrainer, Problem
+from fedcompass.training.optimizers import build_optimizer
 
 
-def rounds(trainer: Trainer, site: Site = SITE) -> LocalRounds:
-    return LocalRounds(linear(), trainer, site)
+def rounds(trainer: Trainer, site: Site = SITE) -> SiteRounds:
+    return SiteRounds(linear(), trainer, site)
 
 
 def ended(trainer: Trainer, *, task: int = 1, steps: int = 5, site: Site = SITE) -> FlatState:
@@ -57,6 +60,35 @@ def test_a_round_does_what_plain_pytorch_does_with_the_same_batches() -> None:
         nn.functional.cross_entropy(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     assert torch.equal(end.trainable, layout.state_of(model).trainable)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_site_trains_to_the_bit_as_a_simulated_client_does(
+    optimizer: Literal["sgd", "adam"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vary(inputs: Tensor, generator: torch.Generator) -> Tensor:
+        return inputs + torch.rand(inputs.shape, generator=generator)
+
+    chosen = LocalSettings(optimizer=optimizer, learning_rate=0.1, batch_size=4)
+    dropping = partial(nn.Sequential, nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    everybody = (samples(8), samples(20))
+    problem = Problem(
+        model=dropping, clients=everybody, test=everybody[0], transform=torch.neg, augment=vary
+    )
+    client = LocalTrainer(problem, chosen, seed=3)
+    start = client.initial_state()
+    wanted = client.train(start, client=1, local_round=7, steps=300, payload="model")
+    monkeypatch.setattr("fedcompass.deployment.site.local_round._number", lambda _name: 1)
+    trainer = Trainer(
+        data=everybody[1],
+        optimizer=partial(build_optimizer, chosen),
+        batch_size=4,
+        transform=torch.neg,
+        augment=vary,
+        seed=3,
+    )
+    site = SiteRounds(dropping(), trainer, SITE)
+    assert torch.equal(site.run(start, steps=300, task=7).end.trainable, wanted.trainable)
 
 
 def test_the_same_task_gives_the_same_bits_and_others_do_not() -> None:
@@ -100,7 +132,7 @@ def test_a_trainer_stops_itself_by_its_own_rule() -> None:
 def test_a_round_ends_when_its_seconds_are_over_but_not_before_one_step() -> None:
     ticks = itertools.count(step=0.5)  # the clock is read twice in a step
     trainer = CountingTrainer(max_seconds=3.0)
-    timed = LocalRounds(linear(), trainer, SITE, clock=lambda: float(next(ticks)))
+    timed = SiteRounds(linear(), trainer, SITE, clock=lambda: float(next(ticks)))
     assert timed.run(start_state()[1], steps=50, task=1).steps_done == 3
     hasty = CountingTrainer(max_seconds=1e-9)
     assert rounds(hasty).run(start_state()[1], steps=50, task=1).steps_done == 1
@@ -242,7 +274,7 @@ def test_a_trainer_that_cannot_work_is_refused(
 def test_a_model_without_anything_to_train_is_refused() -> None:
     frozen = linear().requires_grad_(False)
     with pytest.raises(SettingsError, match="no parameter that trains"):
-        LocalRounds(frozen, CountingTrainer(), SITE)
+        SiteRounds(frozen, CountingTrainer(), SITE)
 
 
 def written(folder: Path, text: str) -> Path:

@@ -27,7 +27,7 @@ from tests.deployment.site_apps import (
 
 import fedcompass
 from fedcompass.deployment.site import forwarder
-from fedcompass.deployment.site.local_round import LocalRounds
+from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.deployment.site.site_worker import Worker
 from fedcompass.deployment.site.task_queue import SubmittedTask, TaskQueue
 from fedcompass.deployment.site.worker_frames import (
@@ -109,7 +109,7 @@ def test_a_task_trains_exactly_its_steps_and_returns_the_end_model(place: Path) 
     assert all(isinstance(value, float) and value > 0 for value in numbers.values())
     assert facts == {"steps_done": 5, "num-examples": 20, "task": 3, "version": 7}
     layout, start = start_state()
-    expected = LocalRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=3).end
+    expected = SiteRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=3).end
     assert torch.equal(decode_arrays(arrays, layout).trainable, expected.trainable)
 
 
@@ -167,7 +167,7 @@ def test_a_stopped_worker_sends_what_it_has(place: Path) -> None:
         facts, arrays = task.result(SOON)
     assert facts["steps_done"] == 3
     layout, start = start_state()
-    expected = LocalRounds(linear(), CountingTrainer(), SITE).run(start, steps=3, task=1).end
+    expected = SiteRounds(linear(), CountingTrainer(), SITE).run(start, steps=3, task=1).end
     assert torch.equal(decode_arrays(arrays, layout).trainable, expected.trainable)
 
 

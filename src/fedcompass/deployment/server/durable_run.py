@@ -5,10 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, assert_never
 
-from torch import Tensor
-
 from fedcompass.aggregation import FlatState, Layout
-from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.coordinator import Coordinator, Order
 from fedcompass.deployment.server.accepted_updates import AcceptedUpdates
 from fedcompass.deployment.server.audit import Audit
@@ -116,12 +113,9 @@ class DurableRun:
 
     def _restore(self, saved: Checkpoint) -> list[Line]:
         """Go back to where the checkpoint was made; returns the journal's lines since then."""
-        tensors, facts, like = dict(saved.tensors), saved.facts, self.coordinator.model
-        versions = {name.split(".")[1] for name in tensors if name.startswith("start.")}
+        facts = saved.facts
         try:
-            self.starts = {int(v): restored_state(tensors, f"start.{v}", like) for v in versions}
-            own = {name: t for name, t in tensors.items() if not name.startswith("start.")}
-            self.coordinator.restore(own, facts)
+            self.starts = self.coordinator.restore(saved.tensors, facts)
             self.deadlines = {int(group): at for group, at in facts["deadlines"]}
             self.audit.events, self.name = facts["events"], facts["run"]
             size = int(facts["journal_bytes"])
@@ -176,12 +170,9 @@ class DurableRun:
 
     def _checkpoint(self) -> None:
         assert self.journal is not None  # from the beginning
-        tensors, facts = self.coordinator.state()
-        named: dict[str, Tensor] = dict(tensors)
-        for version, start in self.starts.items():
-            named |= named_state(f"start.{version}", start)
+        tensors, facts = self.coordinator.state(self.starts)
         self.folder.save_checkpoint(
-            named,
+            tensors,
             {
                 **facts,
                 "run": self.name,

@@ -10,7 +10,6 @@ from fedcompass.deployment.server.membership import Membership, Peer
 from fedcompass.deployment.server.replies import (
     Greeting,
     TaskReport,
-    change_or_model,
     read_greeting,
     read_task_report,
 )
@@ -19,6 +18,7 @@ from fedcompass.deployment.wire.messages import Arrays, one_line
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.errors import LayoutMismatch
 from fedcompass.scheduling.commands import StartTraining
+from fedcompass.training.local import change_or_model
 from fedcompass.vocabulary import ClientId, Refusal, Seconds
 
 __all__ = ["Intake"]
@@ -171,7 +171,7 @@ class Intake:
         if answer.steps_done == 0:
             return start  # not looked at
         end = decode_arrays(arrays, coordinator.layout)
-        return change_or_model(coordinator.payload, start, end)
+        return change_or_model(coordinator.payload, start, end, out=end)
 
     def _failed(self, now: Seconds, sent: Sent, peer: Peer | None, why: str) -> list[Order]:
         """No update came: ask again while the site is there, but not for ever."""

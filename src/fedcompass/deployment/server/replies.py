@@ -4,14 +4,12 @@ import re
 from dataclasses import dataclass
 from math import isfinite
 
-import torch
-
-from fedcompass.aggregation import FlatState, Payload, RefusedUpdate
+from fedcompass.aggregation import RefusedUpdate
 from fedcompass.deployment.wire.messages import PROTOCOL, Facts
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.vocabulary import ModelVersion, Refusal, Seconds, Steps
 
-__all__ = ["Greeting", "TaskReport", "change_or_model", "read_greeting", "read_task_report"]
+__all__ = ["Greeting", "TaskReport", "read_greeting", "read_task_report"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST_SAMPLES = 10**12
@@ -66,13 +64,6 @@ def read_task_report(facts: Facts, order: StartTraining) -> TaskReport | Refused
         return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=message)
     version = _whole(facts.get("version", order.version))
     return TaskReport(-1 if version is None else version, steps, _seconds(facts.get("seconds")))
-
-
-def change_or_model(payload: Payload, start: FlatState, end: FlatState) -> FlatState:
-    """What the coordinator folds, made of a site's end model, in whose memory it is written."""
-    if payload == "delta":
-        torch.sub(start.trainable, end.trainable, out=end.trainable)
-    return end
 
 
 def _whole(value: object) -> int | None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from torch.nn import functional
 
 from fedcompass.aggregation import FlatState, Layout
@@ -13,12 +12,10 @@ from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.wire.transport import Transport
-from fedcompass.training.metrics import make_metrics
-from fedcompass.training.problem import Samples
+from fedcompass.training.bound import BoundModel
+from fedcompass.training.evaluation import begin_measuring
 
 __all__ = ["serve"]
-
-_BATCH_SIZE = 128
 
 
 def serve(
@@ -62,29 +59,22 @@ def serve(
 
 def _evaluation(app: AppFile, settings: FederationSettings, layout: Layout) -> Evaluate | None:
     """How this app's models are measured: its own way, or on its test set."""
-    samples = None if app.has("evaluate") else app.test_set()
-    if samples is None and not app.has("evaluate"):
-        return None
-    module = app.model(settings.seed)
+    if app.has("evaluate"):
+        module = app.model(settings.seed)
 
-    def evaluate(state: FlatState) -> dict[str, float]:
-        layout.load(module, state)
-        module.eval()
-        if samples is None:
+        def by_the_app(state: FlatState) -> dict[str, float]:
+            layout.load(module, state)  # the app may have moved it to another device
+            module.eval()
             return app.evaluate(module) or {}
-        return _measured(module, samples, settings.metrics)
 
-    return evaluate
+        return by_the_app
+    samples = app.test_set()
+    if samples is None:
+        return None
+    model = BoundModel(app.model(settings.seed))
 
+    def on_test_set(state: FlatState) -> dict[str, float]:
+        model.load(state)
+        return begin_measuring(model, samples, settings.metrics, functional.cross_entropy)()
 
-def _measured(
-    module: torch.nn.Module, samples: Samples, names: tuple[str, ...]
-) -> dict[str, float]:
-    metrics = make_metrics(names, functional.cross_entropy)
-    with torch.inference_mode():
-        for rows in torch.split(torch.arange(len(samples)), _BATCH_SIZE):
-            inputs, targets = samples.batch(rows)
-            outputs = module(inputs)
-            for metric in metrics.values():
-                metric.add(outputs, targets)
-    return {name: metric.value() for name, metric in metrics.items()}
+    return on_test_set

@@ -1,7 +1,8 @@
-"""Batches without end from a site's data, whatever kind of data it is."""
+"""A round's batches from a site's data, whatever kind of data it is."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,33 +10,25 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from fedcompass.deployment.app.trainer import Trainer
 from fedcompass.errors import DataError
+from fedcompass.training.local import Draw
 from fedcompass.training.problem import Samples
-from fedcompass.training.streams import batch_indices
+from fedcompass.training.streams import batch_rows
 
-__all__ = ["Batches", "batches_of", "on_device"]
-
-_STEPS_DRAWN_AT_ONCE = 256  # bounds the memory of drawn rows, whatever the length of the round
+__all__ = ["batches_of", "on_device"]
 
 
-class Batches(Protocol):
-    """Where the steps of a local round find their batches."""
-
-    def draw(self, key: int) -> Iterator[Any]:
-        """Batches without end on the device; the key selects the random stream."""
-        ...
-
-
-def batches_of(trainer: Trainer, device: torch.device) -> Batches:
+def batches_of(trainer: Trainer, device: torch.device) -> Draw:
     """The batches of a trainer's data; tensors move to the device once, others batch by batch."""
     match trainer.data:
         case Samples() as samples:
-            return _TensorBatches(_moved(samples, device), trainer.batch_size, device)
+            here = samples.moved(lambda tensor: tensor.to(device))
+            return partial(here.batches, size=trainer.batch_size)
         case DataLoader() as loader:
-            return _LoadedBatches(loader, device)
+            return _LoadedBatches(loader, device).draw
         case IterableDataset() as stream:
-            return _LoadedBatches(DataLoader(stream, trainer.batch_size), device)
+            return _LoadedBatches(DataLoader(stream, trainer.batch_size), device).draw
         case dataset if hasattr(dataset, "__getitem__"):
-            return _DrawnBatches(dataset, trainer.batch_size, device)
+            return partial(_drawn, dataset, trainer.batch_size, device)
         case other:
             raise DataError(
                 f"data is a {type(other).__name__}; allowed: fedcompass.Samples, a torch Dataset "
@@ -54,27 +47,12 @@ def on_device(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-class _TensorBatches:
-    """Rows of tensors that lie on the device."""
-
-    def __init__(self, samples: Samples, batch_size: int, device: torch.device) -> None:
-        self._samples, self._batch_size, self._device = samples, batch_size, device
-
-    def draw(self, key: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for rows in _rows(key, self._batch_size, len(self._samples), self._device):
-            yield self._samples.batch(rows)
-
-
-class _DrawnBatches:
+def _drawn(
+    dataset: Any, batch_size: int, device: torch.device, key: int, steps: int
+) -> Iterator[Any]:
     """Samples of a map-style dataset, fetched one by one and put together."""
-
-    def __init__(self, dataset: Any, batch_size: int, device: torch.device) -> None:
-        self._dataset, self._batch_size, self._device = dataset, batch_size, device
-
-    def draw(self, key: int) -> Iterator[Any]:
-        for rows in _rows(key, self._batch_size, len(self._dataset), torch.device("cpu")):
-            batch = default_collate([self._dataset[row] for row in rows.tolist()])
-            yield on_device(batch, self._device)
+    for rows in batch_rows(key, steps=steps, batch_size=batch_size, samples=len(dataset)):
+        yield on_device(default_collate([dataset[row] for row in rows.tolist()]), device)
 
 
 class _LoadedBatches:
@@ -87,36 +65,14 @@ class _LoadedBatches:
         self._loader, self._device = loader, device
         self._pass: Iterator[Any] = iter(())
 
-    def draw(self, key: int) -> Iterator[Any]:
-        while True:
-            for batch in self._pass:
-                yield on_device(batch, self._device)
-            self._pass = iter(self._loader)
-            try:
-                first = next(self._pass)
-            except StopIteration:
-                raise DataError("the site's data loader gives no batch at all") from None
-            yield on_device(first, self._device)
+    def draw(self, _key: int, steps: int) -> Iterator[Any]:
+        for _ in range(steps):
+            yield on_device(self._next(), self._device)
 
-
-def _rows(key: int, batch_size: int, samples: int, device: torch.device) -> Iterator[Tensor]:
-    first = 0
-    while True:
-        yield from batch_indices(
-            key,
-            first_step=first,
-            steps=_STEPS_DRAWN_AT_ONCE,
-            batch_size=batch_size,
-            samples=samples,
-            device=device,
-        )
-        first += _STEPS_DRAWN_AT_ONCE
-
-
-def _moved(samples: Samples, device: torch.device) -> Samples:
-    rows = samples.indices
-    return Samples(
-        samples.inputs.to(device),
-        samples.targets.to(device),
-        None if rows is None else rows.to(device),
-    )
+    def _next(self) -> Any:
+        for batch in self._pass:
+            return batch
+        self._pass = iter(self._loader)
+        for batch in self._pass:
+            return batch
+        raise DataError("the site's data loader gives no batch at all")

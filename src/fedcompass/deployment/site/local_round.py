@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.app.trainer import Site, Trainer
 from fedcompass.deployment.site.batches import batches_of
-from fedcompass.errors import DataError, SettingsError, TaskFailed
+from fedcompass.errors import DataError, TaskFailed
 from fedcompass.training.bound import BoundModel
-from fedcompass.training.streams import seeded, stream_key
+from fedcompass.training.local import Step, take_steps
 from fedcompass.vocabulary import Seconds, Steps, TaskId
 
-__all__ = ["LocalRounds", "Round"]
+__all__ = ["Round", "SiteRounds"]
 
 _STEPS_BETWEEN_LOOKS = 16  # reading a loss waits for the device, so several are read at once
 
@@ -38,7 +39,7 @@ class Round:
     loss: float
 
 
-class LocalRounds:
+class SiteRounds:
     """Trains one task after the other in one module that stays on the device.
 
     With tensors or a map-style dataset, a task's result depends on the start model, the steps, the
@@ -56,11 +57,8 @@ class LocalRounds:
         self.trainer = trainer
         self._device = torch.device(site.device)
         self._model = BoundModel(module, self._device)
-        self._trained = [p for p in self._model.module.parameters() if p.requires_grad]
-        if not self._trained:
-            raise SettingsError("the model has no parameter that trains; set requires_grad on some")
-        self._batches = batches_of(trainer, self._device)
-        self._augmenting = torch.Generator(self._device)
+        self._trained = self._model.trained()
+        self._draw = batches_of(trainer, self._device)
         self._site_number = _number(site.name)
         self._clock = clock
 
@@ -83,40 +81,43 @@ class LocalRounds:
             TaskFailed: a loss was not finite; the message says at which step.
             DataError: the data gave no batch.
         """
-        if steps < 1:
-            raise TaskFailed(f"task {task} asks for {steps} steps; a task has at least 1")
         self._model.load(start)
         self._model.module.train()
-        with seeded(self._key("torch", task), self._device):
-            self._augmenting.manual_seed(self._key("augment", task))
-            done, seconds, loss = self._descend(steps, task, should_stop)
-        return Round(self._model.collect().to("cpu"), done, seconds, loss)
+        losses, began = _Losses(task, steps), self._clock()
 
-    def _descend(
-        self, steps: Steps, task: TaskId, should_stop: Callable[[], bool]
-    ) -> tuple[Steps, Seconds, float]:
-        trainer, module, began = self.trainer, self._model.module, self._clock()
-        most = trainer.max_seconds
-        optimizer = trainer.optimizer(self._trained)  # fresh in every local round
-        batches = self._batches.draw(self._key("batches", task))
-        losses = _Losses(task, steps)
-        done, stopped = 0, False
-        while done < steps and not stopped:
-            losses.add(trainer.train_step(module, optimizer, next(batches), self._augmenting))
-            done += 1
-            self._wait_until(began + done * trainer.seconds_per_step)
-            late = most is not None and self._clock() - began >= most
-            stopped = late or should_stop() or trainer.should_stop()
+        def is_over(done: Steps) -> bool:
+            return self._is_late(began, done) or should_stop() or self.trainer.should_stop()
+
+        done = take_steps(
+            lambda: self._begin(losses),
+            self._draw,
+            steps,
+            seed=self.trainer.seed,
+            client=self._site_number,
+            local_round=task,
+            device=self._device,
+            is_over=is_over,
+        )
         mean = losses.mean()  # waits for the device: the clock is read after it
-        optimizer.zero_grad(set_to_none=True)
-        return done, self._clock() - began, mean
+        seconds = self._clock() - began
+        self._model.module.zero_grad(set_to_none=True)
+        return Round(self._model.collect().to("cpu"), done, seconds, mean)
 
-    def _wait_until(self, at: Seconds) -> None:
-        if (ahead := at - self._clock()) > 0:
+    def _begin(self, losses: "_Losses") -> Step:
+        module = self._model.module
+        optimizer = self.trainer.optimizer(self._trained)  # fresh in every local round
+
+        def step(batch: Any, augmenting: torch.Generator) -> None:
+            losses.add(self.trainer.train_step(module, optimizer, batch, augmenting))
+
+        return step
+
+    def _is_late(self, began: Seconds, done: Steps) -> bool:
+        """Wait out the pace of the steps done; says whether the round's time is over."""
+        if (ahead := began + done * self.trainer.seconds_per_step - self._clock()) > 0:
             time.sleep(ahead)
-
-    def _key(self, purpose: str, task: TaskId) -> int:
-        return stream_key(self.trainer.seed, purpose, self._site_number, task)
+        most = self.trainer.max_seconds
+        return most is not None and self._clock() - began >= most
 
 
 class _Losses:

@@ -25,7 +25,7 @@ import torch
 import fedcompass
 from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
-from fedcompass.deployment.site.local_round import LocalRounds
+from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.deployment.site.task_queue import SubmittedTask, TaskQueue
 from fedcompass.deployment.site.worker_frames import Frame, greet, receive, send
 from fedcompass.deployment.site.worker_plan import SETTINGS_VARIABLE
@@ -51,7 +51,7 @@ class Worker:
     def __init__(self, app: AppFile, site: Site) -> None:
         self._app, self._site = app, site
         try:
-            self._rounds = LocalRounds(app.model(), app.trainer(site), site)
+            self._rounds = SiteRounds(app.model(), app.trainer(site), site)
             _warm_up_torch(site.device)
         except AppError:
             raise
