@@ -170,7 +170,7 @@ def test_run_show_and_plot_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "all runs are there; see: fedcompass paper show table-1-mini" in first.output
     assert "table-1-mini: 2 of 2 runs are in results/" in paper(*arguments).output
     shown = paper("show", "table-1-mini").output
-    assert "partial: 0 of 6 cells" in shown
+    assert "partial: 0 of 8 cells" in shown
 
 
 @pytest.mark.parametrize("figure", ["figure-1", "figure-5", "figure-6", "figure-21"])

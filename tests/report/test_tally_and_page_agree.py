@@ -21,10 +21,10 @@ from tests.deployment.fake_network import (
 from tests.report.conftest import report_of
 from tests.simulation.tiny_runs import eventful, problem
 
-from fedcompass.deployment.arrays import decode_arrays, encode_state
-from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.deployment.summary import summarize
-from fedcompass.deployment.transport import Reply
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.federation_summary import summarize
+from fedcompass.deployment.wire.arrays import decode_arrays, encode_state
+from fedcompass.deployment.wire.transport import Reply
 from fedcompass.report.figures.timeline_data import timeline_of
 from fedcompass.report.recording import RecordedScheduler, new_record
 from fedcompass.report.tracking.measures import JournalMeasures

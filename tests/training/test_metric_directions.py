@@ -10,7 +10,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
-from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import EvaluationSettings
 from fedcompass.settings.training import METRICS

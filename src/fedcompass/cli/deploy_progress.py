@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from fedcompass.deployment.run_view import RunView
+    from fedcompass.deployment.operator.run_view import RunView
 
 __all__ = ["DeployProgress"]
 
@@ -74,9 +74,9 @@ def _measured(metrics: "Mapping[str, Any]", version: int) -> str:
 
 
 def _line(view: "RunView") -> str:
-    measured = _measured(view.metrics, view.version)
+    measured = _measured(view.metrics, view.tally.version)
     return (
-        f"{view.seconds:7.1f} s  version {view.version}{measured}  "
+        f"{view.seconds:7.1f} s  version {view.tally.version}{measured}  "
         f"{view.updates} answers from {len(view.sites)} sites"
     )
 
@@ -87,7 +87,6 @@ def _table(view: "RunView") -> "Table":
     table = Table(title=_line(view).strip(), title_justify="left", box=None, pad_edge=False)
     for name in ("site", "last", "updates", "steps", "heard at"):
         table.add_column(name, justify="left" if name in ("site", "last") else "right")
-    for name, site in sorted(view.sites.items()):
-        heard = f"{site.seconds:.0f} s"
-        table.add_row(name, site.state, str(site.updates), str(site.steps), heard)
+    for name, state, updates, steps, seconds in view.rows():
+        table.add_row(name, state, str(updates), str(steps), f"{seconds:.0f} s")
     return table

@@ -9,8 +9,8 @@ from fedcompass.cli.text import metric_text, plain_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fedcompass.deployment.checks import Finding
-    from fedcompass.deployment.demo import DemoRun
+    from fedcompass.deployment.operator.checks import Finding
+    from fedcompass.deployment.operator.demo import DemoRun
 
 __all__ = ["finding_line", "run_told", "runs_compared", "summary_line"]
 

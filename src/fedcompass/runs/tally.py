@@ -77,7 +77,7 @@ class ClientTally:
     lost: int = 0  # tasks that failed
     left: int = 0  # how often it left or was given up
     steps: Steps = 0  # of accepted updates
-    weight: float = 0.0  # sum of its updates' weights
+    weight: float = 0.0  # sum of its updates' weights, each as often as it counted
     busy: Seconds = 0.0
     computing: Seconds = 0.0  # of that, as the client reports it
     overhead: Seconds = 0.0  # the rest of the tasks that it reports it of
@@ -147,7 +147,7 @@ class Tally:
     on_round: Callable[[LocalRound], None] | None = field(default=None, compare=False)
     on_span: Callable[[Span], None] | None = field(default=None, compare=False)
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **_: Any) -> None:
         """Count an event."""
         self.take(event_to_json(event))
 
@@ -189,6 +189,8 @@ class Tally:
                 self._start(record)
             case "Fold":
                 self._fold(record)
+            case "FoldAgain":  # no answer of its own, but it weighs
+                self._of(record).weight += record.get("weight", 0.0)
             case "Commit":
                 self._commit(record)
             case "Quarantine":

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.errors import SettingsError
 from fedcompass.training.problem import Problem
 from fedcompass.training.streams import seeded, stream_key
 
@@ -36,6 +37,17 @@ class BoundModel:
     def replaces_buffers(self) -> bool:
         """Whether `load` puts new tensors into the module, so that no graph can refer to them."""
         return bool(self._unsaved)
+
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that training changes.
+
+        Raises:
+            SettingsError: there is none.
+        """
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        if not trained:
+            raise SettingsError("the model has no parameter that trains; set requires_grad on some")
+        return trained
 
     @torch.no_grad()
     def load(self, state: FlatState) -> None:
