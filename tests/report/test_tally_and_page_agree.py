@@ -419,13 +419,13 @@ def test_the_page_says_why_a_client_waits(tmp_path: Path, open_page: Open) -> No
     legend = page.locator("#timeline .legend").inner_text()
     for words in ("beat 1", "waiting by plan: its beat is not due", "waiting for others"):
         assert words in legend
-    assert pointed_at(page, 5.0) == ["a", "waits 9.0 s", "1.0 s to 10.0 s", "for others"]
+    assert pointed_at(page, 5.0) == ["a", "waits 9 s", "1 s to 10 s", "for others"]
     assert pointed_at(page, 16.0) == [
         "a",
-        "waits 9.0 s",
-        "12.0 s to 21.0 s",
-        "by plan: its beat is due at 20.0 s",
-        "for others: 1.0 s of it, since its beat is late",
+        "waits 9 s",
+        "12 s to 21 s",
+        "by plan: its beat is due at 20 s",
+        "for others: 1 s of it, since its beat is late",
     ]
 
 
