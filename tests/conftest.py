@@ -45,7 +45,7 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_diverged_runs.py",
     "test_docs_deployment.py",
     "test_examples.py",
-    "tracking",
+    "report/tracking",
     "training",
 )
 # What these tell does not depend on what is learned, and some of them take a minute.

@@ -30,7 +30,6 @@ RANKS = {
     "runs": 3,
     "report": 5,
     "advice": 5,
-    "figures": 5,
     "paper": 5,
     "cli": 6,
     "__main__": 7,

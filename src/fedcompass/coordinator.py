@@ -10,6 +10,7 @@ from torch import Tensor
 from fedcompass.aggregation import (
     Aggregator,
     AggregatorState,
+    ClientMemory,
     Contribution,
     FlatState,
     GuardSettings,
@@ -24,6 +25,7 @@ from fedcompass.scheduling.commands import (
     Command,
     Commit,
     Fold,
+    FoldAgain,
     Quarantine,
     SetDeadline,
     StartTraining,
@@ -87,6 +89,7 @@ class Coordinator:
         self.layout = layout
         self.journal: Journal = journal or NoJournal()
         self._aggregator: Aggregator = strategy.new_aggregator(model)
+        self._memory: ClientMemory = strategy.new_memory(model)
         self._guard: GuardSettings = strategy.guard
         self._snapshot: FlatState | None = None  # copy of the model, shared by a version's tasks
         self._starts: dict[ModelVersion, FlatState] = {}  # of the orders given last
@@ -104,7 +107,7 @@ class Coordinator:
     @property
     def payload(self) -> Payload:
         """What clients must send: the change or the end model."""
-        return self._aggregator.payload
+        return self._memory.payload or self._aggregator.payload
 
     def snapshot(self) -> FlatState:
         """A copy of the present version that later merges leave alone; one per version."""
@@ -198,41 +201,61 @@ class Coordinator:
         commands = self.scheduler.handle(event)
         self.journal.event(event)
         self._starts = {}
-        return [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
+        orders = [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
+        if isinstance(event, ClientLost):
+            self._memory.forget(event.client)  # only now: a deadline that was due came first
+        return orders
 
     def _carry_out(self, command: Command, tensors: FlatState | None) -> Order | None:
         match command:
-            case Fold():
-                assert tensors is not None  # only an arrival folds, and it brings its tensors
-                contribution = Contribution(
-                    staleness=command.staleness, share=command.share, steps=command.steps
-                )
-                weight = self._aggregator.fold(command.buffer, tensors, contribution)
-                self.journal.command(command, weight=weight)
+            case Fold() | FoldAgain():
+                self._fold(command, tensors)
             case Commit():
                 self._aggregator.commit(command.buffers)
+                self._memory.merged(fold.task for fold in command.contributions)
                 self._snapshot = None
                 self.journal.command(command)
             case StartTraining():
-                self._starts[command.version] = self.snapshot()  # before a later merge changes it
+                start = self.snapshot()  # before a later merge changes it
+                self._starts[command.version] = start
+                self._memory.started(command.client, start)
                 self.journal.command(command)
                 return command
-            case SetDeadline() | Quarantine():
+            case SetDeadline():
+                self.journal.command(command)
+                return command
+            case Quarantine():
+                self._memory.forget(command.client)
                 self.journal.command(command)
                 return command
             case _:
                 assert_never(command)
         return None
 
+    def _fold(self, command: Fold | FoldAgain, tensors: FlatState | None) -> None:
+        contribution = Contribution(
+            staleness=command.staleness, share=command.share, steps=command.steps
+        )
+        client, buffer = command.client, command.buffer
+        if isinstance(command, FoldAgain):
+            prepared = self._memory.repeated(client, contribution)
+        else:
+            assert tensors is not None  # only an arrival folds, and it brings its tensors
+            prepared = self._memory.prepared(client, command.task, buffer, tensors, contribution)
+        weight = self._aggregator.fold(buffer, *prepared)
+        self.journal.command(command, weight=weight)
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything a checkpoint needs: tensors by name, and JSON facts."""
         aggregator = self._aggregator.state()
+        kept, memory = self._memory.state()
         facts = {
             "made_with": self._identity(),
             "scheduler": self.scheduler.to_json(),
             "aggregator": aggregator.facts,
+            "memory": memory,
         }
-        return aggregator.tensors, facts
+        return aggregator.tensors | kept, facts
 
     def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Continue from what `state` gave, exactly as if never stopped.
@@ -241,6 +264,7 @@ class Coordinator:
             CheckpointError: it does not fit this strategy or model; nothing was changed.
         """
         scheduler = self._strategy.new_scheduler()
+        memory = self._strategy.new_memory(self.model)
         try:
             difference = _difference(facts["made_with"], self._identity())
             if difference is not None:
@@ -248,10 +272,13 @@ class Coordinator:
                     f"{difference}; resume with what the checkpoint was made with"
                 )
             scheduler.restore(facts["scheduler"])
+            # Checkpoints from before there was anything to keep of clients have no "memory".
+            memory.restore(tensors, facts.get("memory", {}))
             self._aggregator.restore(AggregatorState(tensors, facts["aggregator"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint is incomplete: {error!r}; use another") from None
-        self.scheduler, self._snapshot, self._starts = scheduler, None, {}
+        self.scheduler, self._memory = scheduler, memory
+        self._snapshot, self._starts = None, {}
 
     def _identity(self) -> dict[str, Any]:
         """What a run resumed from a checkpoint must share with it; the guard may change."""
@@ -265,6 +292,8 @@ def _difference(saved: Any, ours: Any, where: str = "") -> str | None:
     """Say which value differs first, None if none does."""
     if isinstance(saved, dict) and isinstance(ours, dict):
         for key in {**saved, **ours}:
+            if key not in saved and not ours[key]:
+                continue  # a setting gained since then: unset, 0 and false are as good as absent
             found = _difference(saved.get(key), ours.get(key), f"{where}.{key}" if where else key)
             if found is not None:
                 return found

@@ -26,6 +26,10 @@ STRATEGIES: list[dict[str, Any]] = [
     {"name": "fedasync", "steps": 4},
     {"name": "fedbuff", "steps": 4, "buffer_size": 3},
     {"name": "fedat", "steps": 4},
+    {"name": "metronome", "min_steps": 2, "max_steps": 10, "absent": "remember"},
+    {"name": "fedcompass", "min_steps": 2, "max_steps": 10, "calibrated": True},
+    {"name": "metronome", "min_steps": 2, "max_steps": 10, "since_last": True},
+    {"name": "fedcompass", "min_steps": 2, "max_steps": 10, "staleness_window": 2},
 ]
 
 

@@ -25,8 +25,9 @@ from fedcompass.deployment.arrays import decode_arrays, encode_state
 from fedcompass.deployment.server_settings import FederationSettings
 from fedcompass.deployment.summary import summarize
 from fedcompass.deployment.transport import Reply
-from fedcompass.figures.timeline_data import timeline_of
+from fedcompass.report.figures.timeline_data import timeline_of
 from fedcompass.report.recording import RecordedScheduler, new_record
+from fedcompass.report.tracking.measures import JournalMeasures
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.tally import Span, Tally
@@ -44,7 +45,6 @@ from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import FixedStepsSettings, Policy
 from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.simulation.run import simulate
-from fedcompass.tracking.measures import JournalMeasures
 
 Open = Callable[..., Page]
 

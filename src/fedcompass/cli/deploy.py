@@ -10,7 +10,7 @@ import typer
 from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
 from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
     from fedcompass.deployment.server_process import Outcome
@@ -58,8 +58,9 @@ def demo(
         idle_seconds=idle_seconds,
     )
     folder = next_free(Path("runs"), name)
+    progress = DeployProgress()
     try:
-        with DeployProgress() as progress, Demo(plan, folder, progress.say, progress.show) as all_:
+        with progress.live, Demo(plan, folder, progress.live.say, progress.show) as all_:
             runs = all_.run()
     except KeyboardInterrupt:
         print("stopped; no process is left", file=sys.stderr)
@@ -123,11 +124,12 @@ def server(
     running = RunningServer(project, path, resume=begun)
     view = RunView(path)
     view.refresh()  # what was before a resume has been told already
+    progress = DeployProgress()
     _stop_on_sigterm()
     try:
-        with DeployProgress() as progress:
+        with progress.live:
             running.start()
-            progress.say(f"waiting for sites at {project.network.address}")
+            progress.live.say(f"waiting for sites at {project.network.address}")
             outcome = _watched(running, view, progress)
     except KeyboardInterrupt:
         running.stop()
@@ -241,7 +243,7 @@ def _watched(running: Any, view: Any, progress: Any) -> "Outcome":
         outcome: Outcome | None = running.tend()
         if running.restarted > restarted:
             restarted = running.restarted
-            progress.say("a process died; it was started again and the run resumed")
+            progress.live.say("a process died; it was started again and the run resumed")
         progress.show(view)
         if outcome is not None:
             return outcome

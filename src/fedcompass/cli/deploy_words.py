@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcompass.cli.metric_text import metric_text
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import metric_text, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:

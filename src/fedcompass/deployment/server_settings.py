@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from fedcompass import strategies
 from fedcompass.settings import Settings, merged
-from fedcompass.settings.metrics import METRICS, check_metrics, higher_is_better
+from fedcompass.settings.training import METRICS, check_metrics, higher_is_better
 from fedcompass.strategies import Strategy
 
 __all__ = ["FederationSettings"]

@@ -81,7 +81,7 @@ class ClientTally:
     lost: int = 0  # tasks that failed
     left: int = 0  # how often it left or was given up
     steps: Steps = 0  # of accepted updates
-    weight: float = 0.0  # sum of its updates' weights
+    weight: float = 0.0  # sum of its updates' weights, each as often as it counted
     busy: Seconds = 0.0
     computing: Seconds = 0.0  # of that, as the client reports it
     overhead: Seconds = 0.0  # the rest of the tasks that it reports it of
@@ -141,6 +141,7 @@ class Tally:
     rounds: at work, or accepted and not merged yet.
     merged: client updates in all merges.
     uploads: answers that came, accepted or not.
+    uploads_by_version: how many had come when each version was made, version 1 first.
     spreads: of every group that merged with two answers or more, last minus first arrival over the
         round's length.
     due: when each group that has not merged is planned to be complete.
@@ -156,6 +157,7 @@ class Tally:
     merges: int = 0
     merged: int = 0
     uploads: int = 0
+    uploads_by_version: list[int] = field(default_factory=list)
     version: ModelVersion = 0
     spreads: list[float] = field(default_factory=list)
     due: dict[GroupId, Seconds] = field(default_factory=dict)
@@ -206,6 +208,8 @@ class Tally:
                 self._start(record)
             case "Fold":
                 self._fold(record)
+            case "FoldAgain":  # no answer of its own, but it weighs
+                self._of(record).weight += record.get("weight", 0.0)
             case "Commit":
                 self._commit(record)
             case "SetDeadline" if "due" in record:
@@ -299,6 +303,7 @@ class Tally:
         self.version = record["version"]
         for buffer in record["buffers"]:
             self.due.pop(buffer, None)
+        self.uploads_by_version.append(self.uploads)
         merged = [self.rounds.pop(task, None) for _, task, _ in record["contributions"]]
         together = [r for r in merged if r is not None and r.group in (None, *record["buffers"])]
         if len(together) > 1:
@@ -339,6 +344,14 @@ class Tally:
         total = self.staleness.total()
         return sum(u * count for u, count in self.staleness.items()) / total if total else 0.0
 
+    def uploads_before(self, version: ModelVersion) -> int | None:
+        """Answers that had come when a version was made; None if an earlier release began it."""
+        if version == 0:
+            return 0
+        from_the_end = version - self.version - 1
+        known = -from_the_end <= len(self.uploads_by_version)
+        return self.uploads_by_version[from_the_end] if known else None
+
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
         return {
@@ -364,5 +377,14 @@ class Tally:
             setattr(self, name, {**state, **times}.get(name, getattr(self, name)))
 
 
-_PLAIN = ("merges", "merged", "uploads", "version", "spreads", "now", "begun")
+_PLAIN = (
+    "merges",
+    "merged",
+    "uploads",
+    "uploads_by_version",
+    "version",
+    "spreads",
+    "now",
+    "begun",
+)
 """Fields of a tally that are JSON values as they are."""

@@ -60,7 +60,7 @@ class BoundModel:
 
 
 @dataclass(slots=True)
-class _Place:
+class _BoundTensor:
     """One saved tensor of a module, and where its values lie in the flat vectors.
 
     owner, name: the submodule that holds it, and under which name.
@@ -90,7 +90,7 @@ class _Place:
 
 
 @torch.no_grad()
-def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_Place]:
+def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_BoundTensor]:
     held = module.state_dict(keep_vars=True)
     used: dict[int, Tensor] = {}  # the module's own tensor by id -> what it uses from now on
     places = []
@@ -103,7 +103,7 @@ def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_Place]:
         if is_view and isinstance(tensor, nn.Parameter):
             tensor.data = view
         used.setdefault(id(tensor), view if is_view and name in owner._buffers else tensor)
-        places.append(_Place(owner, name, view, used[id(tensor)], alias, is_view))
+        places.append(_BoundTensor(owner, name, view, used[id(tensor)], alias, is_view))
     return places
 
 

@@ -6,7 +6,7 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.error_text import told
 from fedcompass.errors import TaskFailed
 from fedcompass.settings.aggregation import Payload
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import BoundModel, build_module
 from fedcompass.training.graphed_steps import GraphedSteps
 from fedcompass.training.model_steps import ModelSteps

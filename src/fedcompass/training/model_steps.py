@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import SettingsError
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.optimizers import build_optimizer
 from fedcompass.training.problem import Loss

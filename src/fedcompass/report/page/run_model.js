@@ -196,6 +196,9 @@ class RunModel {
       case "Fold":
         this.fold(this.lane(record.client), record);
         break;
+      case "FoldAgain": // no answer of its own, but it weighs
+        this.lane(record.client).weight += record.weight ?? 0;
+        break;
       case "Commit":
         for (const buffer of record.buffers) this.due.delete(buffer);
         this.merges.push({

@@ -8,7 +8,7 @@ from typing import NoReturn, Self, assert_never, overload
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.errors import SettingsError, TaskFailed
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.simulation.executors.crew import Crew, WorkerDied
 from fedcompass.simulation.executors.orders import order_record
 from fedcompass.simulation.executors.protocol import (

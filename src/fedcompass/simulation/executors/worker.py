@@ -12,7 +12,7 @@ import torch
 
 from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.simulation.executors.carry_out import carry_out_evaluation, carry_out_training
 from fedcompass.simulation.executors.orders import read_order
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job
