@@ -29,6 +29,7 @@ RANKS = {
     "theory": 3,
     "runs": 3,
     "report": 5,
+    "advice": 5,
     "paper": 5,
     "cli": 6,
     "__main__": 7,

@@ -47,6 +47,7 @@ def test_settings_strategies_and_stores_are_imported_without_torch() -> None:
     ("command", "printed"),
     [
         ("strategies", "fedcompass+n"),
+        ("advise --paces 0.1,0.2", "Use fedcompass:"),
         ("strategies fedbuff", "buffer_size"),
         ("table {}/store.jsonl", "time: first evaluation"),
         ("paper show table-1 --results {}", "fedavgm"),

@@ -188,7 +188,9 @@ class Metronome:
             self._spans[member.client] = max(1, round((beat.ends - at) / period))
         beat.awaited[member.client] = member
         start = roster.start(member, steps, at, beat.id)
-        return [SetDeadline(at=beat.deadline, group=beat.id), start] if is_new else [start]
+        if not is_new:
+            return [start]
+        return [SetDeadline(at=beat.deadline, group=beat.id, due=beat.ends), start]
 
     def _period(self, roster: Roster) -> Seconds:
         """How long the next beat lasts; who has not answered yet counts as slower than all."""
