@@ -180,7 +180,7 @@ def test_theory_tells_the_period_the_steps_and_the_waiting_of_the_schedule(overh
     ("values", "message"),
     [
         ({"covered": 0}, "covered is 0; allowed: a number above 0 and at most 1"),
-        ({"absent": "pray"}, "absent is 'pray'; allowed: one of 'skip', 'catch-up'"),
+        ({"absent": "pray"}, "absent is 'pray'; allowed: one of 'skip', 'remember', 'catch-up'"),
         ({"min_steps": 300}, "min_steps is 300; allowed: at least 1 and at most max_steps"),
     ],
 )

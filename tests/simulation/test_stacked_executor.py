@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -108,6 +109,28 @@ def test_runs_driven_together_have_the_serial_schedule_and_model(tmp_path: Path)
         alone = tmp_path / f"{strategy}-serial"
         serial = simulate(experiment_of(strategy), problem=problem, folder=alone)
         assert_same_run(run.result(), serial, tmp_path / f"{strategy}-stacked", alone)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        {"name": "metronome", "absent": "remember", "covered": 0.4},
+        {"name": "fedcompass", "calibrated": True},
+        {"name": "metronome", "since_last": True},
+    ],
+    ids=["remember", "calibrated", "since_last"],
+)
+def test_what_is_kept_of_clients_outlives_the_stack_they_trained_in(
+    pieces: dict[str, Any], tmp_path: Path
+) -> None:
+    few = {"min_steps": 2, "max_steps": 10, **pieces}
+    uneven = {"strategy": few, "fleet": {"paces": [0.1, 0.2, 1.5]}, "horizon": 8.0}
+    chosen = experiment_of("metronome").with_settings(uneven)
+    serial = simulate(chosen, problem=problem_of(), folder=tmp_path / "serial")
+    ours = simulate(chosen, problem=problem_of(), executor="stacked", folder=tmp_path / "stacked")
+    assert_same_run(ours, serial, tmp_path / "stacked", tmp_path / "serial")
+    said = (tmp_path / "stacked" / "journal.jsonl").read_text()
+    assert ("FoldAgain" in said) == ("absent" in pieces)
 
 
 @pytest.mark.parametrize("target", [0.2, 0.4, 0.99], ids=["early", "later", "never"])

@@ -1,6 +1,6 @@
 """What is to be learned, and from whose samples: the one thing a user hands to a driver."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcompass.errors import DataError
+from fedcompass.training.streams import batch_rows
 
 __all__ = ["Augment", "Loss", "Problem", "Samples", "Transform"]
 
@@ -52,6 +53,17 @@ class Samples:
         """Copies of the given rows' inputs and targets."""
         stored = rows if self.indices is None else self.indices.index_select(0, rows)
         return self.inputs.index_select(0, stored), self.targets.index_select(0, stored)
+
+    def batches(self, key: int, steps: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """So many batches, drawn at random with replacement; the key selects the random stream."""
+        device = self.inputs.device
+        rows = batch_rows(key, steps=steps, batch_size=size, samples=len(self), device=device)
+        return map(self.batch, rows)
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> "Samples":
+        """The same samples with each of their tensors where `move` puts it."""
+        rows = self.indices
+        return Samples(move(self.inputs), move(self.targets), None if rows is None else move(rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +156,7 @@ class Problem:
         tests = self.client_tests
         return replace(
             self,
-            clients=tuple(placed(s) for s in self.clients),
+            clients=tuple(map(placed, self.clients)),
             test=placed(self.test),
-            client_tests=None if tests is None else tuple(placed(s) for s in tests),
+            client_tests=None if tests is None else tuple(map(placed, tests)),
         )

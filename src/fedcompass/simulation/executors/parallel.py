@@ -9,7 +9,7 @@ from typing import NoReturn, overload
 
 from fedcompass.aggregation.layout import Layout
 from fedcompass.errors import SettingsError, TaskFailed
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.simulation.executors.next_job import next_job
 from fedcompass.simulation.executors.protocol import (
     EvalJob,

@@ -5,7 +5,7 @@ from typing import overload
 import torch
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.simulation.executors.carry_out import (
     carry_out_evaluation,
     carry_out_training,

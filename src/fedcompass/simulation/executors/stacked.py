@@ -6,7 +6,7 @@ from typing import Any, overload
 import torch
 
 from fedcompass.errors import FedcompassError, TaskFailed
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.errors import TaskFailed
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.simulation.executors.carry_out import (
     begin_evaluation_of,
     carry_out_training,

@@ -3,7 +3,7 @@
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import build_module
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.model_steps import ModelSteps

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import Layout
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.problem import Loss, Samples, Transform
 from fedcompass.training.stacked.blocks import Blocks
 from fedcompass.training.stacked.forward import Forward, stacked_loss

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.problem import Loss, Samples, Transform
 from fedcompass.training.stacked.blocks import Matrices, matrices_of
 from fedcompass.training.stacked.convert import convert
