@@ -192,7 +192,7 @@ def play(scene: Awaitable[_T], seconds: float = 60.0) -> _T:
 
 
 async def write(call: Any, message: Any) -> None:
-    with suppress(asyncio.InvalidStateError):  # it is over: its status says why
+    with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # over: its status says why
         await call.write(message.SerializeToString())
 
 
@@ -229,7 +229,7 @@ class Caller:
             call = self._channel.unary_stream(SERVICE + method)(raw)
         else:
             call = self._channel.stream_stream(SERVICE + method)()
-            with suppress(asyncio.InvalidStateError):
+            with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
                 await call.write(raw)
         await to_end(call)
 
