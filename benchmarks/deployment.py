@@ -22,7 +22,7 @@ import threading
 import time
 from pathlib import Path
 
-from fedcompass.deployment.certificates import (
+from fedcompass.deployment.operator.certificates import (
     make_authority,
     make_server_certificate,
     make_site_certificate,

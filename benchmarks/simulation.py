@@ -15,7 +15,7 @@ from torch.nn import functional
 from benchmarks.training import mnist_cnn, pixels_to_floats
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import Executor, ProcessesExecutor, SerialExecutor
-from fedcompass.simulation.executors.zygote import ALLOCATOR
+from fedcompass.simulation.executors.worker_start import ALLOCATOR
 from fedcompass.simulation.problems import nothing_to_train
 from fedcompass.simulation.run import Run, simulate
 from fedcompass.training.problem import Problem

@@ -21,7 +21,7 @@ from fedcompass.data.catalogue import load
 from fedcompass.data.dataset import Dataset
 from fedcompass.data.partition import partition
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.executors.stacked import StackedExecutor, Workshop, drive_stacked
+from fedcompass.simulation.executors.stacked import StackedExecutor, StackedJobs, drive_stacked
 from fedcompass.simulation.run import Run
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, Samples
 from fedcompass.training.bound import build_module
@@ -271,34 +271,34 @@ def experiments(sizes: Sizes) -> Iterator[Experiment]:
         )
 
 
-def started(experiment: Experiment, dataset: Dataset, workshop: Workshop) -> Run:
-    """A run whose global model lies on the workshop's device."""
+def started(experiment: Experiment, dataset: Dataset, stacked_jobs: StackedJobs) -> Run:
+    """A run whose global model lies on the device of the stacks."""
     problem = problem_of(dataset, experiment)
     run = Run(
         experiment,
         problem,
-        StackedExecutor(problem, experiment.local, experiment.seed, workshop=workshop),
+        StackedExecutor(problem, experiment.local, experiment.seed, stacked_jobs=stacked_jobs),
     )
     here = run.simulation.coordinator
     run.simulation.coordinator = Coordinator(
         experiment.chosen_strategy(),
         here.layout,
-        here.model.to(workshop.device),
+        here.model.to(stacked_jobs.device),
         here.journal,
     )
     return run
 
 
 def show_sweep(dataset: Dataset, device: torch.device, sizes: Sizes) -> None:
-    workshop = Workshop(device)
+    stacked_jobs = StackedJobs(device)
     # Compiled and captured before the clock starts, for every size of stack.
     short = replace(sizes, horizon=sizes.horizon / 8)
-    warm = [started(experiment, dataset, workshop) for experiment in experiments(short)]
-    list(drive_stacked((run.steps() for run in warm), workshop))
-    runs = [started(experiment, dataset, workshop) for experiment in experiments(sizes)]
+    warm = [started(experiment, dataset, stacked_jobs) for experiment in experiments(short)]
+    list(drive_stacked((run.steps() for run in warm), stacked_jobs))
+    runs = [started(experiment, dataset, stacked_jobs) for experiment in experiments(sizes)]
     synchronize(device)
     began = time.perf_counter()
-    for _, error in drive_stacked((run.steps() for run in runs), workshop):
+    for _, error in drive_stacked((run.steps() for run in runs), stacked_jobs):
         assert error is None, error
     synchronize(device)
     seconds = time.perf_counter() - began

@@ -18,7 +18,7 @@ from fedcompass.simulation.executors import (
     SerialExecutor,
     TrainJob,
 )
-from fedcompass.simulation.executors.zygote import ALLOCATOR
+from fedcompass.simulation.executors.worker_start import ALLOCATOR
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 
 SAMPLES, CLIENTS, STEPS, ROUNDS = 2_000, 10, 20, 5

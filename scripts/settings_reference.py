@@ -28,11 +28,13 @@ scripts/settings_reference.py` writes this page.
 """
 
 _STRATEGIES = """
-## [strategy], by name
+## [strategy]
 
-`name` chooses the strategy; the other keys are its own. Defaults are the strategy's own, from the
-paper that introduced it; with `profile = "paper"` an experiment fills in those of the FedCompass
-paper's experiments. `fedcompass strategies NAME` prints the same with the rule in words.
+`name` chooses the strategy; the last column says which strategies take a key. Defaults are the
+strategy's own, from the paper that introduced it; with `profile = "paper"` an experiment fills in
+those of the FedCompass paper's experiments. `fedcompass strategies NAME` prints one strategy's keys
+with its rule in words.
+
 """
 
 
@@ -44,11 +46,39 @@ def page() -> str:
     nested = [row for row in rows if "." in row.key]
     for table, group in groupby(nested, key=lambda row: row.table):
         parts += [f"\n## [{table}]\n\n", *_table(_without(f"{table}.", group))]
-    parts.append(_STRATEGIES)
+    return "".join([*parts, _STRATEGIES, *_strategy_table()])
+
+
+def _strategy_table() -> Iterator[str]:
+    """Each key of the strategies once, with the default of each one that takes it."""
+    taken: dict[tuple[str, str, str], dict[str, str]] = {}  # setting -> strategy -> default
     for name in strategies.names():
-        settings = strategies.strategy(name)
-        parts += [f"\n### {name}\n\n", *_table(_strategy_rows(settings))]
-    return "".join(parts)
+        for row in _strategy_rows(strategies.strategy(name)):
+            taken.setdefault((row.key, row.allowed, row.meaning), {})[name] = row.value
+    yield from _lines(
+        ("key", "default", "allowed", "meaning", "strategies"),
+        (
+            (f"`{key}`", _defaults(by_name), allowed, meaning, _who(list(by_name)))
+            for (key, allowed, meaning), by_name in taken.items()
+        ),
+    )
+
+
+def _defaults(by_name: dict[str, str]) -> str:
+    """The usual default, then those who have another one."""
+    names: dict[str, list[str]] = {}
+    for name, default in by_name.items():
+        names.setdefault(default, []).append(name)
+    usual = max(names, key=lambda default: len(names[default]))
+    others = [f"{', '.join(who)}: {value}" for value, who in names.items() if value != usual]
+    return "; ".join([usual, *others])
+
+
+def _who(names: list[str]) -> str:
+    missing = [name for name in strategies.names() if name not in names]
+    if not missing:
+        return "all"
+    return f"all but {', '.join(missing)}" if len(missing) < len(names) else ", ".join(names)
 
 
 def _strategy_rows(strategy: strategies.Strategy) -> Iterator[SettingRow]:
@@ -65,10 +95,14 @@ def _without(prefix: str, rows: Iterable[SettingRow]) -> Iterator[SettingRow]:
 
 
 def _table(rows: Iterable[SettingRow]) -> Iterator[str]:
-    yield "| key | default | allowed | meaning |\n|---|---|---|---|\n"
+    cells = ((f"`{row.key}`", row.value, row.allowed, row.meaning) for row in rows)
+    yield from _lines(("key", "default", "allowed", "meaning"), cells)
+
+
+def _lines(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n"
     for row in rows:
-        cells = (f"`{row.key}`", row.value, row.allowed, row.meaning)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n"
 
 
 def main() -> int:

@@ -31,9 +31,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 TRAINING = (  # files and folders of tests that are marked `trains`
-    "deployment/test_client_app.py",
-    "deployment/test_trainer.py",
-    "deployment/test_worker.py",
+    "deployment/flower_engine/test_client_app.py",
+    "deployment/operator/test_demo_app.py",
+    "deployment/site/test_trainer.py",
+    "deployment/site/test_worker.py",
     "data/medical/test_cli_medical.py",
     "data/medical/test_medical_experiments.py",
     "paper/test_paper_running.py",
@@ -45,7 +46,8 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_diverged_runs.py",
     "test_docs_deployment.py",
     "test_examples.py",
-    "tracking",
+    "report/tracking",
+    "test_one_update.py",
     "training",
 )
 # What these tell does not depend on what is learned, and some of them take a minute.

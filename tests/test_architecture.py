@@ -29,7 +29,6 @@ RANKS = {
     "theory": 3,
     "runs": 3,
     "report": 5,
-    "figures": 5,
     "paper": 5,
     "cli": 6,
     "__main__": 7,
@@ -45,6 +44,23 @@ ONLY = {
     "aggregation": {"vocabulary", "errors", "settings"},
     "theory": {"vocabulary", "errors", "settings", "scheduling"},
     "runs": {"vocabulary", "errors", "finite_json", "scheduling"},
+}
+
+# Likewise inside deployment/: a folder or module imports only those of a lower rank. So server/ and
+# site/ know nothing of each other, and only operator/ knows the engine.
+DEPLOYMENT = SOURCE / "deployment"
+DEPLOYMENT_RANKS = {
+    "addresses": 0,
+    "backoff": 0,
+    "private_files": 0,
+    "wire": 1,
+    "app": 1,
+    "demo_app": 2,
+    "supervision": 2,
+    "server": 3,
+    "site": 3,
+    "flower_engine": 4,
+    "operator": 5,
 }
 
 IMPURE = {"torch", "numpy", "time", "random", "threading", "datetime", "asyncio", "os", "socket"}
@@ -191,3 +207,33 @@ def test_the_drivers_do_not_import_each_other() -> None:
     for driver, other in (("simulation", "deployment"), ("deployment", "simulation")):
         for path in files_of(driver):
             assert other not in units(path), f"{name_of(path)} imports {other}"
+
+
+def deployment_parts(path: Path) -> set[str]:
+    """The folders and modules right under deployment/ that a file imports, besides its own."""
+    names = {
+        name.split(".")[2]
+        for name in imported_modules(path)
+        if name.startswith("fedcompass.deployment.")
+    }
+    return (names & set(DEPLOYMENT_RANKS)) - {path.relative_to(DEPLOYMENT).parts[0]}
+
+
+def test_every_part_of_the_deployment_has_a_rank() -> None:
+    parts = {path.stem for path in DEPLOYMENT.iterdir() if not path.name.startswith("__")}
+    assert parts == set(DEPLOYMENT_RANKS)
+
+
+@pytest.mark.parametrize("path", files_of("deployment"), ids=name_of)
+def test_imports_inside_the_deployment_point_one_way(path: Path) -> None:
+    if path == DEPLOYMENT / "__init__.py":
+        return  # the public names
+    rank = DEPLOYMENT_RANKS[path.relative_to(DEPLOYMENT).parts[0].removesuffix(".py")]
+    above = {part for part in deployment_parts(path) if DEPLOYMENT_RANKS[part] >= rank}
+    assert not above, f"{name_of(path)} imports {sorted(above)}, which do not stand below it"
+
+
+def test_flower_is_known_in_its_own_folder_only() -> None:
+    users = {path for path in FILES if libraries(path) & {"flwr"}}
+    assert users
+    assert all(path.is_relative_to(DEPLOYMENT / "flower_engine") for path in users)

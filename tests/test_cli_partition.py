@@ -118,7 +118,7 @@ def test_a_figure_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SettingsError, match=r"picture .*x\.png cannot be written: .*; choose"):
         partition("-o", str(tmp_path / "file" / "x.png"))
-    with pytest.raises(SettingsError, match=r"x\.doc has no ending for a picture; allowed: "):
+    with pytest.raises(SettingsError, match=r"x\.doc has no ending for a figure; allowed: "):
         partition("-o", str(tmp_path / "x.doc"))
 
 

@@ -5,10 +5,10 @@ import warnings
 from pathlib import Path
 
 import pytest
-from tests.figures.run_folders import accuracies, paper_run, written_run
+from tests.report.figures.run_folders import accuracies, paper_run, written_run
 
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError
-from fedcompass.figures.style import COLOURS, ink_on, paler
+from fedcompass.report.figures.style import COLOURS, ink_on, paler
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates

@@ -16,6 +16,7 @@ with warnings.catch_warnings():
     from typer.testing import CliRunner
 
     from fedcompass.cli.app import app
+    from fedcompass.cli.rule_in_words import rule_in_words
 
 FEDAT = """\
 fedat: clients of similar pace form tiers; each runs fedavg by itself, and
@@ -67,6 +68,40 @@ def test_the_list_has_a_whole_line_for_each_in_a_pipe() -> None:
         assert line == f"{name:<14}{summary}"
     assert lines[len(recipes.names())] == ""
     assert lines[-1] == "`fedcompass strategies NAME` explains one."
+
+
+def test_the_list_names_the_pieces_and_each_strategy_explains_them_among_its_settings() -> None:
+    listed = strategies().output.partition("Pieces of other papers")[2]
+    pieces = [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
+    assert pieces == ["calibrated", "since_last", "staleness_window", "server.delay_limit"]
+    explained = [
+        line.split(maxsplit=1)[0] for line in strategies("fedavg").output.split("\n") if line
+    ]
+    assert set(pieces) <= set(explained)
+    assert not set(pieces[:3]) & set(strategies("fedat").output.split())
+
+
+def test_the_formula_of_a_strategy_with_pieces_has_them() -> None:
+    chosen = [
+        recipes.strategy("fedcompass", calibrated=True),
+        recipes.strategy("fedcompass+n", calibrated=True),
+        recipes.strategy("metronome", since_last=True),
+        recipes.strategy("metronome", staleness_window=5),
+        recipes.strategy("fedbuff", server={"delay_limit": 2}),
+    ]
+    told = [rule_in_words(made).splitlines() for made in chosen]
+    formulas = [
+        next(line.split(maxsplit=1)[1] for line in lines if line.startswith("  formula"))
+        for lines in told
+    ]
+    assert formulas == [
+        "w -= Σ st(u) p_i (Δ_i - h_i + h)",
+        "w -= (Σ p_i Q_i / Σ p_i) Σ st(u) p_i (Δ_i / Q_i - h_i + h)",
+        "w -= Σ p_i (y_i - w_i)",
+        "w -= Σ p_i ū_i Δ_i",
+        "w -= η Σ st(u) Δ_i / K",
+    ]
+    assert [lines[-1].split()[0] for lines in told] == ["h_i,", "h_i,", "y_i", "ū_i", "η"]
 
 
 def test_one_is_explained_in_words_that_fit_a_terminal() -> None:

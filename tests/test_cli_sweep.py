@@ -14,7 +14,8 @@ from tests.sweeps.small_sweeps import FILE, made_record
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
-from fedcompass.cli.duration import in_words, parse_duration
+from fedcompass.cli.options import parse_duration
+from fedcompass.cli.text import in_words
 from fedcompass.errors import FedcompassError, SettingsError
 from fedcompass.sweeps.store import Store
 

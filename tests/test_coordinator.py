@@ -14,6 +14,7 @@ from fedcompass.coordinator import Coordinator, Order, Update
 from fedcompass.errors import CheckpointError, EventRefused
 from fedcompass.runs.journal import MemoryJournal
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
+from fedcompass.scheduling.events import Event
 from fedcompass.strategies import strategy
 from fedcompass.vocabulary import Refusal
 
@@ -528,7 +529,7 @@ def test_an_event_that_cannot_be_changes_and_journals_nothing() -> None:
 
 
 def buffers(made: Coordinator) -> list[str]:
-    tensors, _ = made.state()
+    tensors, _ = made.state({})
     return sorted(name for name in tensors if name.startswith("buffer.") and "trainable" in name)
 
 
@@ -573,7 +574,7 @@ def test_an_update_is_let_go_as_soon_as_it_is_folded() -> None:
 def test_a_restored_coordinator_may_check_more_strictly_than_the_one_that_was_saved() -> None:
     saved = of_two("fedavgm", steps=4)
     made = coordinator("fedavgm", steps=4, min_clients=2, guard={"max_norm": 1.0})
-    made.restore(*saved.state())
+    made.restore(*saved.state({}))
     receipt = made.receive(1.0, answer_of(made, "a", [9.0, 0.0, 0.0]))
     assert receipt.refused is not None
 
@@ -599,7 +600,7 @@ def test_a_checkpoint_of_another_strategy_is_refused_and_nothing_changes(
     made = coordinator(name, min_clients=2, **settings)
     before, facts = bits(made), made.scheduler.to_json()
     with pytest.raises(CheckpointError, match=message) as caught:
-        made.restore(*saved.state())
+        made.restore(*saved.state({}))
     assert "\n" not in str(caught.value)
     assert (bits(made), made.scheduler.to_json()) == (before, facts)
 
@@ -611,14 +612,14 @@ def test_a_checkpoint_of_another_model_of_the_same_size_is_refused() -> None:
         strategy("fedavg", steps=4, min_clients=2), Layout(specs), state([1.0, 2.0, 3.0])
     )
     with pytest.raises(CheckpointError, match=r"layout\.0 is 'weight float32\[3\]' .* 'bias "):
-        made.restore(*saved.state())
+        made.restore(*saved.state({}))
 
 
 @pytest.mark.parametrize("lost", ["made_with", "scheduler", "aggregator"])
 def test_a_checkpoint_with_a_part_missing_is_refused_and_nothing_changes(lost: str) -> None:
     saved = of_two("fedavg", steps=4)
     answer(saved, 1.0, "a", [1.0, 1.0, 1.0])
-    tensors, facts = saved.state()
+    tensors, facts = saved.state({})
     made = coordinator("fedavg", steps=4, min_clients=2)
     before, fresh = bits(made), made.scheduler.to_json()
     damages: list[dict[str, Any]] = [{}, {lost: {}}, {lost: None}]
@@ -630,3 +631,30 @@ def test_a_checkpoint_with_a_part_missing_is_refused_and_nothing_changes(lost: s
         assert (bits(made), made.scheduler.to_json()) == (before, fresh)
     made.restore(tensors, facts)
     assert made.scheduler.to_json() == saved.scheduler.to_json()
+
+
+class NotingJournal(MemoryJournal):
+    """Keeps the notes of each event by the event's name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+
+    def event(self, event: Event, **notes: Any) -> None:
+        super().event(event)
+        self.notes.append((type(event).__name__, notes))
+
+
+def test_notes_reach_the_journal_with_their_event_and_a_refusal_says_why() -> None:
+    made = of_two("fedavg", steps=4)
+    made.journal = noting = NotingJournal()
+    made.receive(1.0, answer_of(made, "a", [nan, 1.0, 1.0]), bytes=12)
+    made.receive(2.0, answer_of(made, "b", [1.0, 1.0, 1.0]), bytes=12)
+    made.lose(3.0, "b", why="it left")
+    why = noting.notes[0][1].pop("why")
+    assert "NaN" in why or "finite" in why
+    assert noting.notes == [
+        ("UpdateRefused", {"bytes": 12}),
+        ("UpdateArrived", {"bytes": 12}),
+        ("ClientLost", {"why": "it left"}),
+    ]

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import tomli_w
 
-from fedcompass.data.partition_settings import PartitionSettings
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import DataSettings, EvaluationSettings, Experiment
-from fedcompass.settings.fleet import Dropout, FleetSettings
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.data import PartitionSettings
+from fedcompass.settings.simulation import Dropout, FleetSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.strategies import names
 
 

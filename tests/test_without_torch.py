@@ -16,7 +16,7 @@ MODULES = [
     "fedcompass.sweeps.store",
     "fedcompass.sweeps.comparison",
     "fedcompass.paper.report",
-    "fedcompass.deployment.server_settings",
+    "fedcompass.deployment.server.federation_settings",
     "fedcompass.cli",
 ]
 PUBLIC = "import fedcompass; fedcompass.Experiment(loss='cox'); fedcompass.strategy('fedat')"

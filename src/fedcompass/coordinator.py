@@ -1,6 +1,6 @@
 """Carries out a scheduler's commands on the global model; the same object in both drivers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, TypeAlias, assert_never
@@ -10,6 +10,7 @@ from torch import Tensor
 from fedcompass.aggregation import (
     Aggregator,
     AggregatorState,
+    ClientMemory,
     Contribution,
     FlatState,
     GuardSettings,
@@ -18,12 +19,14 @@ from fedcompass.aggregation import (
     RefusedUpdate,
     check_update,
 )
+from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import (
     Command,
     Commit,
     Fold,
+    FoldAgain,
     Quarantine,
     SetDeadline,
     StartTraining,
@@ -87,6 +90,7 @@ class Coordinator:
         self.layout = layout
         self.journal: Journal = journal or NoJournal()
         self._aggregator: Aggregator = strategy.new_aggregator(model)
+        self._memory: ClientMemory = strategy.new_memory(model)
         self._guard: GuardSettings = strategy.guard
         self._snapshot: FlatState | None = None  # copy of the model, shared by a version's tasks
         self._starts: dict[ModelVersion, FlatState] = {}  # of the orders given last
@@ -104,7 +108,7 @@ class Coordinator:
     @property
     def payload(self) -> Payload:
         """What clients must send: the change or the end model."""
-        return self._aggregator.payload
+        return self._memory.payload or self._aggregator.payload
 
     def snapshot(self) -> FlatState:
         """A copy of the present version that later merges leave alone; one per version."""
@@ -116,17 +120,17 @@ class Coordinator:
         """The model an order starts from; ask for it before the next event."""
         return self._starts[order.version]
 
-    def join(self, at: Seconds, client: ClientId, samples: int) -> list[Order]:
+    def join(self, at: Seconds, client: ClientId, samples: int, **notes: Any) -> list[Order]:
         """A client is ready to train."""
-        return self._handle(ClientJoined(at=at, client=client, samples=samples))
+        return self._handle(ClientJoined(at=at, client=client, samples=samples), **notes)
 
-    def lose(self, at: Seconds, client: ClientId) -> list[Order]:
+    def lose(self, at: Seconds, client: ClientId, **notes: Any) -> list[Order]:
         """A client left or died."""
-        return self._handle(ClientLost(at=at, client=client))
+        return self._handle(ClientLost(at=at, client=client), **notes)
 
-    def lose_task(self, at: Seconds, client: ClientId, task: TaskId) -> list[Order]:
+    def lose_task(self, at: Seconds, client: ClientId, task: TaskId, **notes: Any) -> list[Order]:
         """A client lives but lost its task."""
-        return self._handle(TaskLost(at=at, client=client, task=task))
+        return self._handle(TaskLost(at=at, client=client, task=task), **notes)
 
     def pass_deadline(self, at: Seconds, group: GroupId) -> list[Order]:
         """The time that `SetDeadline` gave has come."""
@@ -137,7 +141,11 @@ class Coordinator:
         return self._handle(QuarantineLifted(at=at, client=client))
 
     def receive(
-        self, at: Seconds, update: Update, keep: Callable[[Update], None] | None = None
+        self,
+        at: Seconds,
+        update: Update,
+        keep: Callable[[Update], None] | None = None,
+        **notes: Any,
     ) -> Receipt:
         """Take in an answer: check it, then fold it, then do what follows from it.
 
@@ -148,10 +156,11 @@ class Coordinator:
             update: the answer.
             keep: called with an update that passed the checks, before anything changes: a driver
                 can write it to disk, and where that fails nothing has happened.
+            notes: facts about it for the journal.
         """
         refused = self._inspect(update)
         if refused is not None:
-            return self.refuse(at, update.client, update.task, refused)
+            return self.refuse(at, update.client, update.task, refused, **notes)
         if keep is not None:
             keep(update)
         arrived = UpdateArrived(
@@ -161,14 +170,14 @@ class Coordinator:
             steps_done=update.steps_done,
             compute_seconds=_plausible(update.compute_seconds),
         )
-        return Receipt(None, self._handle(arrived, update.tensors))
+        return Receipt(None, self._handle(arrived, update.tensors, **notes))
 
     def refuse(
-        self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate
+        self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate, **notes: Any
     ) -> Receipt:
         """Refuse an answer that the driver could not read, such as one of wrong shapes."""
         event = UpdateRefused(at=at, client=client, task=task, reason=refused.reason.value)
-        return Receipt(refused, self._handle(event))
+        return Receipt(refused, self._handle(event, why=refused.message, **notes))
 
     def take_in_again(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
         """Repeat an event of this run's own journal, checked when it happened, after a crash."""
@@ -194,53 +203,85 @@ class Coordinator:
         reference = self.model if self.payload == "model" else None
         return check_update(update.tensors, self.layout, self._guard, reference)
 
-    def _handle(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
+    def _handle(self, event: Event, tensors: FlatState | None = None, **notes: Any) -> list[Order]:
         commands = self.scheduler.handle(event)
-        self.journal.event(event)
+        self.journal.event(event, **notes)
         self._starts = {}
-        return [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
+        orders = [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
+        if isinstance(event, ClientLost):
+            self._memory.forget(event.client)  # only now: a deadline that was due came first
+        return orders
 
     def _carry_out(self, command: Command, tensors: FlatState | None) -> Order | None:
         match command:
-            case Fold():
-                assert tensors is not None  # only an arrival folds, and it brings its tensors
-                contribution = Contribution(
-                    staleness=command.staleness, share=command.share, steps=command.steps
-                )
-                weight = self._aggregator.fold(command.buffer, tensors, contribution)
-                self.journal.command(command, weight=weight)
+            case Fold() | FoldAgain():
+                self._fold(command, tensors)
             case Commit():
                 self._aggregator.commit(command.buffers)
+                self._memory.merged(fold.task for fold in command.contributions)
                 self._snapshot = None
                 self.journal.command(command)
             case StartTraining():
-                self._starts[command.version] = self.snapshot()  # before a later merge changes it
+                start = self.snapshot()  # before a later merge changes it
+                self._starts[command.version] = start
+                self._memory.started(command.client, start)
                 self.journal.command(command)
                 return command
-            case SetDeadline() | Quarantine():
+            case SetDeadline():
+                self.journal.command(command)
+                return command
+            case Quarantine():
+                self._memory.forget(command.client)
                 self.journal.command(command)
                 return command
             case _:
                 assert_never(command)
         return None
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything a checkpoint needs: tensors by name, and JSON facts."""
+    def _fold(self, command: Fold | FoldAgain, tensors: FlatState | None) -> None:
+        contribution = Contribution(
+            staleness=command.staleness, share=command.share, steps=command.steps
+        )
+        client, buffer = command.client, command.buffer
+        if isinstance(command, FoldAgain):
+            prepared = self._memory.repeated(client, contribution)
+        else:
+            assert tensors is not None  # only an arrival folds, and it brings its tensors
+            prepared = self._memory.prepared(client, command.task, buffer, tensors, contribution)
+        weight = self._aggregator.fold(buffer, *prepared)
+        self.journal.command(command, weight=weight)
+
+    def state(
+        self, starts: Mapping[ModelVersion, FlatState]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything a checkpoint needs: tensors by name, and JSON facts.
+
+        Args:
+            starts: the models that the outstanding tasks started from, which the driver holds.
+        """
         aggregator = self._aggregator.state()
+        kept, memory = self._memory.state()
+        tensors = aggregator.tensors | kept
+        for version, start in starts.items():
+            tensors |= named_state(f"start.{version}", start)
         facts = {
             "made_with": self._identity(),
             "scheduler": self.scheduler.to_json(),
             "aggregator": aggregator.facts,
+            "memory": memory,
         }
-        return aggregator.tensors, facts
+        return tensors, facts
 
-    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Continue from what `state` gave, exactly as if never stopped.
+    def restore(
+        self, tensors: Mapping[str, Tensor], facts: dict[str, Any]
+    ) -> dict[ModelVersion, FlatState]:
+        """Continue from what `state` gave, exactly as if never stopped; returns the starts.
 
         Raises:
             CheckpointError: it does not fit this strategy or model; nothing was changed.
         """
         scheduler = self._strategy.new_scheduler()
+        memory = self._strategy.new_memory(self.model)
         try:
             difference = _difference(facts["made_with"], self._identity())
             if difference is not None:
@@ -248,10 +289,22 @@ class Coordinator:
                     f"{difference}; resume with what the checkpoint was made with"
                 )
             scheduler.restore(facts["scheduler"])
-            self._aggregator.restore(AggregatorState(tensors, facts["aggregator"]))
+            # Checkpoints from before there was anything to keep of clients have no "memory".
+            memory.restore(tensors, facts.get("memory", {}))
+            starts = self._starts_in(tensors)
+            self._aggregator.restore(AggregatorState(dict(tensors), facts["aggregator"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint is incomplete: {error!r}; use another") from None
-        self.scheduler, self._snapshot, self._starts = scheduler, None, {}
+        self.scheduler, self._memory = scheduler, memory
+        self._snapshot, self._starts = None, {}
+        return starts
+
+    def _starts_in(self, tensors: Mapping[str, Tensor]) -> dict[ModelVersion, FlatState]:
+        found = {name: name.split(".")[1] for name in tensors if name.startswith("start.")}
+        return {
+            int(version): restored_state(tensors, f"start.{version}", self.model)
+            for version in dict.fromkeys(found.values())
+        }
 
     def _identity(self) -> dict[str, Any]:
         """What a run resumed from a checkpoint must share with it; the guard may change."""
@@ -265,6 +318,8 @@ def _difference(saved: Any, ours: Any, where: str = "") -> str | None:
     """Say which value differs first, None if none does."""
     if isinstance(saved, dict) and isinstance(ours, dict):
         for key in {**saved, **ours}:
+            if key not in saved and not ours[key]:
+                continue  # a setting gained since then: unset, 0 and false are as good as absent
             found = _difference(saved.get(key), ours.get(key), f"{where}.{key}" if where else key)
             if found is not None:
                 return found

@@ -14,16 +14,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from fedcompass import as_run, strategies
-from fedcompass.data.medical.finding import usual_clients
-from fedcompass.data.partition_settings import PartitionSettings
+from fedcompass.data.medical.loading import usual_clients
 from fedcompass.data.sources import MEDICAL
 from fedcompass.errors import SettingsError
 from fedcompass.paper_settings import authors_settings, paper_settings, strategy_settings
 from fedcompass.settings import Settings, merged
-from fedcompass.settings.fleet import FleetSettings
-from fedcompass.settings.local import LocalSettings
-from fedcompass.settings.losses import check_loss
-from fedcompass.settings.metrics import check_metrics, is_share
+from fedcompass.settings.data import PartitionSettings
+from fedcompass.settings.simulation import FleetSettings
+from fedcompass.settings.training import LocalSettings, check_loss, check_metrics, is_share
 from fedcompass.strategies import Strategy, known_keys
 
 __all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_experiment", "read_toml"]

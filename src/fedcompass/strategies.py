@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedcompass.errors import SettingsError
+from fedcompass.scheduling.metronome import MetronomeSettings
 from fedcompass.scheduling.policy import SchedulerSettings
 from fedcompass.scheduling.registry import new_scheduler, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
@@ -17,7 +18,7 @@ from fedcompass.settings import merged, unknown_key
 from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
 
 if TYPE_CHECKING:
-    from fedcompass.aggregation import Aggregator, FlatState
+    from fedcompass.aggregation import Aggregator, ClientMemory, FlatState
 
 __all__ = [
     "NewAggregator",
@@ -31,7 +32,7 @@ __all__ = [
     "variants",
 ]
 
-_AGGREGATION_KEYS = ("staleness", "server", "normalized", "weighting", "scale", "payload")
+_AGGREGATION_KEYS = tuple(AggregationSettings.model_fields)
 
 NewAggregator: TypeAlias = Callable[["FlatState", AggregationSettings], "Aggregator"]
 """Makes the aggregator that will change this model in place."""
@@ -81,6 +82,13 @@ class Strategy:
     def new_aggregator(self, model: "FlatState") -> "Aggregator":
         """An aggregator that changes `model` in place."""
         return self.aggregator(model, self.aggregation)
+
+    def new_memory(self, model: "FlatState") -> "ClientMemory":
+        """What the server keeps of each client, for models like this one."""
+        from fedcompass.aggregation import ClientMemory
+
+        repeats = self.scheduling.repeats_updates
+        return ClientMemory(self.aggregation, model, keeps_updates=repeats)
 
     @property
     def by_tiers(self) -> bool:
@@ -218,7 +226,7 @@ def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
     scheduling = {key: settings[key] for key in kind.settings.model_fields if key in settings}
     aggregation = {key: settings[key] for key in _AGGREGATION_KEYS if key in settings}
     rule = merged(recipe.aggregation, _variant(recipe, name, variant), aggregation)
-    return Strategy(
+    made = Strategy(
         name=name,
         variant=variant,
         scheduler=recipe.scheduler,
@@ -227,6 +235,33 @@ def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
         guard=_guard(settings.get("guard", {})),
         aggregator=recipe.aggregator,
     )
+    _check_together(made)
+    return made
+
+
+def _check_together(made: Strategy) -> None:
+    """Say which settings of scheduler and aggregation make no sense together.
+
+    Raises:
+        SettingsError: there are such.
+    """
+    rule, scheduling = made.aggregation, made.scheduling
+    absent = scheduling.absent if isinstance(scheduling, MetronomeSettings) else "skip"
+    if rule.calibrated and absent == "remember":
+        raise SettingsError(
+            f"absent of {made.name!r} is {absent!r} with calibrated true, and both count an absent "
+            "client's last update; allowed: one of them"
+        )
+    if rule.since_last and absent != "skip":
+        raise SettingsError(
+            f"absent of {made.name!r} is {absent!r} with since_last true, where every client "
+            "counts in each model already; allowed: 'skip'"
+        )
+    if made.by_tiers and rule.server.delay_limit is not None:
+        raise SettingsError(
+            f"server.delay_limit of {made.name!r} is {rule.server.delay_limit}; allowed: "
+            "unset, since its model is a mean of tier models and not a sum of updates"
+        )
 
 
 def variants(name: str) -> list[str]:

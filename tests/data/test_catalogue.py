@@ -145,7 +145,7 @@ def test_the_roots_are_searched_in_order_and_once(
 
 def test_settings_and_fetching_load_no_torch() -> None:
     program = (
-        "import sys, fedcompass.data.fetch, fedcompass.data.partition_settings\n"
+        "import sys, fedcompass.data.fetch, fedcompass.settings.data\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -17,8 +17,8 @@ from fedcompass.data.partition import (
     paper_class_range,
     partition,
 )
-from fedcompass.data.partition_settings import ClassRange
 from fedcompass.errors import SettingsError
+from fedcompass.settings.data import ClassRange
 
 CLASS, DIRICHLET = PartitionSettings(), PartitionSettings(kind="dual-dirichlet")
 

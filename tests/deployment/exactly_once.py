@@ -10,13 +10,13 @@ from tests.deployment.fake_network import INITIAL, LAYOUT, trained
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.coordinator import Coordinator
-from fedcompass.deployment.replies import change_or_model
-from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.runs.codec import event_from_json
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.replay import replay
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.scheduling.events import UpdateArrived
+from fedcompass.training.local import change_or_model
 
 
 class Twin(Protocol):
@@ -77,7 +77,7 @@ def _recomputed(lines: list[dict[str, Any]], settings: FederationSettings, twin:
         if isinstance(event, UpdateArrived):
             start = starts[event.task]
             end = twin.trained(start, event) if event.steps_done else start.clone()
-            tensors = change_or_model(coordinator.payload, start, end)
+            tensors = change_or_model(coordinator.payload, start, end, out=end)
         for order in coordinator.take_in_again(event, tensors):
             if isinstance(order, StartTraining):
                 starts[order.task] = coordinator.start_model(order)

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.arrays import decode_arrays, encode_state
-from fedcompass.deployment.background import Evaluate
-from fedcompass.deployment.federation import Federation
-from fedcompass.deployment.messages import Arrays, Facts, Kind
-from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.deployment.transport import MessageId, NodeId, Reply
+from fedcompass.deployment.server.background_evaluation import Evaluate
+from fedcompass.deployment.server.federation import Federation
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.wire.arrays import decode_arrays, encode_state
+from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
+from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
 
 
 def small_model() -> nn.Module:

@@ -11,10 +11,10 @@ from torch import nn
 
 from fedcompass import Samples
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.app_file import AppFile
-from fedcompass.deployment.arrays import encode_state
-from fedcompass.deployment.messages import Arrays, Facts, train_facts
-from fedcompass.deployment.trainer import Site, Trainer
+from fedcompass.deployment.app.app_file import AppFile
+from fedcompass.deployment.app.trainer import Site, Trainer
+from fedcompass.deployment.wire.arrays import encode_state
+from fedcompass.deployment.wire.messages import Arrays, Facts, train_facts
 
 torch.set_num_threads(1)  # threads that wait for each other slow such small steps down
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.app_file import load_app
-from fedcompass.deployment.local_round import LocalRounds
-from fedcompass.deployment.trainer import Site
+from fedcompass.deployment.app.app_file import load_app
+from fedcompass.deployment.app.trainer import Site
+from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.scheduling.events import UpdateArrived
 
 WIDTH = 16
@@ -56,7 +56,7 @@ class Twin:
         self._rounds = {}
         for name, settings in sites.items():
             site = Site(name, settings={**settings, "seconds_per_step": 0.0})
-            self._rounds[name] = LocalRounds(loaded.model(), loaded.trainer(site), site)
+            self._rounds[name] = SiteRounds(loaded.model(), loaded.trainer(site), site)
 
     def trained(self, start: FlatState, event: UpdateArrived) -> FlatState:
         """What a site's task gave."""

@@ -10,10 +10,10 @@ from typing import Any
 import tomli_w
 from tests.faults.apps import APP, Twin
 
-from fedcompass.deployment.processes import free_port
-from fedcompass.deployment.project import ServerProject
-from fedcompass.deployment.project_files import init_project
-from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.deployment.operator.project_files import init_project
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.supervision import free_port
 
 
 class FederationFiles:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fedcompass.deployment.processes import Child
-from fedcompass.deployment.project import SiteFolder
-from fedcompass.deployment.supernode import supernode_program
+from fedcompass.deployment.flower_engine.supernode import supernode_program
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.supervision import Child
 
 
 class LoneSuperNode:
@@ -37,8 +37,8 @@ class LoneSuperNode:
     def start(self) -> None:
         self._child.start()
 
-    def tend(self) -> None:
-        self._child.tend()
+    def restart_dead(self) -> None:
+        self._child.restart_if_dead()
 
     def stop(self) -> None:
         self._child.stop()

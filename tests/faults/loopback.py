@@ -14,10 +14,11 @@ from tests.faults.federation_files import FederationFiles
 from tests.faults.lone_supernode import LoneSuperNode
 from tests.faults.tally import Row, tally
 
-from fedcompass.deployment.project import ServerProject, SiteFolder
-from fedcompass.deployment.running_server import RunningServer
-from fedcompass.deployment.running_site import RunningSite
-from fedcompass.deployment.server_process import Outcome
+from fedcompass.deployment.flower_engine.server_process import ServerExit
+from fedcompass.deployment.operator.running_server import RunningServer
+from fedcompass.deployment.operator.running_site import RunningSite
+from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.site.site_folder import SiteFolder
 
 PATIENCE = 600.0  # for anything that is to happen, on a machine that has other things to do
 TICK = 0.1
@@ -39,7 +40,7 @@ class Loopback(FederationFiles):
         super().__init__(paces, **settings)
         self.sites: dict[str, RunningSite | LoneSuperNode] = {}
         self.server: RunningServer | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: ServerExit | None = None
         self.injected = 0
         self.server_environment: dict[str, str] = {}
         self.site_environment = importing_tests()  # for faulty ClientApps
@@ -85,10 +86,10 @@ class Loopback(FederationFiles):
         """Do what `fedcompass deploy server` and `site` do all the time."""
         if self.server is not None and self.outcome is None:
             with _environment(self.server_environment):
-                self.outcome = self.server.tend()
+                self.outcome = self.server.poll()
         with _environment(self.site_environment):
             for site in self.sites.values():
-                site.tend()
+                site.restart_dead()
 
     def until(self, what: str, holds: Callable[[], object], *, tick: float = TICK) -> None:
         """Tend until a condition holds.

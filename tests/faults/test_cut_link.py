@@ -11,7 +11,7 @@ import pytest
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
 
-from fedcompass.deployment.processes import free_port
+from fedcompass.deployment.supervision import free_port
 
 NET = f"10.211.{os.getpid() % 250}"
 STRATEGY = {"name": "fedcompass", "min_steps": 5, "max_steps": 20}

@@ -8,14 +8,14 @@ from tests.faults.lone_supernode import LoneSuperNode
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
 
-from fedcompass.deployment.certificates import (
+from fedcompass.deployment.flower_engine.superlink import SuperLinkFiles, superlink_program
+from fedcompass.deployment.operator.certificates import (
     make_authority,
     make_server_certificate,
     make_site_key,
 )
-from fedcompass.deployment.checks import check_site
-from fedcompass.deployment.processes import Child, Program
-from fedcompass.deployment.superlink import SuperLinkFiles, superlink_program
+from fedcompass.deployment.operator.checks import check_site
+from fedcompass.deployment.supervision import Child, Program
 
 STRATEGY = {"name": "fedasync", "steps": 5}
 REFUSED = "CERTIFICATE_VERIFY_FAILED"

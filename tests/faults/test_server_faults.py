@@ -7,10 +7,10 @@ from tests.faults.kill_points import POINTS
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
 
-from fedcompass.deployment.processes import free_port
-from fedcompass.deployment.project import ServerProject
-from fedcompass.deployment.project_files import init_project
-from fedcompass.deployment.running_server import RunningServer
+from fedcompass.deployment.operator.project_files import init_project
+from fedcompass.deployment.operator.running_server import RunningServer
+from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.supervision import free_port
 
 SITES = {"quick": 0.02, "middling": 0.05, "slow": 0.1}
 COMPASS = {"name": "fedcompass", "min_steps": 5, "max_steps": 20}
@@ -39,7 +39,7 @@ def test_a_second_server_on_one_run_folder_refuses(row: Row) -> None:
         try:
             second.start()
             federation.until("it has ended", lambda: second.children["server_app"] is None)
-            outcome = second.tend()
+            outcome = second.poll()
         finally:
             second.stop()
         row.injected = 1

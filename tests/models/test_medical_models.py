@@ -7,7 +7,7 @@ from torch import nn
 
 from fedcompass.errors import SettingsError
 from fedcompass.models import build
-from fedcompass.models.registry import MEDICAL_NAMES
+from fedcompass.models.networks import MEDICAL_NAMES
 from fedcompass.models.weights import build_from, load_weights
 
 IXI = (1, 48, 60, 48)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.figures.run_folders import accuracies, written_run
 from tests.report.conftest import report_of
+from tests.report.figures.run_folders import accuracies, written_run
 from tests.simulation.tiny_runs import experiment, problem
 
-from fedcompass.figures.curves import mean_curve
-from fedcompass.figures.records import read_runs, seed_groups
-from fedcompass.figures.style import COLOURS, DASHES, bar_look, line_look
+from fedcompass.report.figures.curves import mean_curve
+from fedcompass.report.figures.records import read_runs, seed_groups
+from fedcompass.report.figures.style import COLOURS, DASHES, bar_look, line_look
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.run import simulate
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.figures.run_folders import accuracies, written_run
 from tests.report.conftest import report_of, served
+from tests.report.figures.run_folders import accuracies, written_run
 
 from fedcompass.report import RunFiles
 from fedcompass.report.recording import RecordedScheduler, new_record

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 
 from fedcompass.errors import JournalError, RunFolderError
-from fedcompass.report.packing import pack_journal, pack_metrics
+from fedcompass.report.packing import Packed, pack
+from fedcompass.report.run_files import RunFiles
 
 
 def unpacked(text: str) -> list[dict[str, Any]]:
     lines = gzip.decompress(base64.b64decode(text)).decode().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def pack_journal(path: Path, limit: int) -> Packed:
+    return pack(RunFiles(path.parent).records(), limit)
+
+
+def pack_metrics(path: Path, limit: int) -> Packed:
+    return pack(RunFiles(path.parent).evaluations(), limit)
 
 
 def journal_of(path: Path, lines: int) -> Path:

@@ -1,5 +1,6 @@
 """The page's script as a whole; scripts/check-page looks at each file's types."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 
 from fedcompass import report
 from fedcompass.report.page import page
+from fedcompass.settings.training import METRICS
 
 CHECK = Path(__file__).parents[2] / "scripts" / "check-page"
 FOLDER = Path(report.__file__).parent / "page"
@@ -43,3 +45,10 @@ def test_without_node_the_check_says_so_in_one_line_and_fails_only_ci(
         "page not checked: node is not installed "
         "(the page's JavaScript is checked with Node 20 or later)"
     ]
+
+
+def test_the_page_shows_the_same_metrics_in_percent_as_everything_else() -> None:
+    script = (FOLDER / "numbers.js").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"const SHARES = (\[.*\]);", script)
+    ours = [name for name, kind in METRICS.items() if kind.share and kind.make is None]
+    assert sorted(json.loads(listed)) == sorted(ours)

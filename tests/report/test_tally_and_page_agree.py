@@ -21,12 +21,13 @@ from tests.deployment.fake_network import (
 from tests.report.conftest import report_of
 from tests.simulation.tiny_runs import eventful, problem
 
-from fedcompass.deployment.arrays import decode_arrays, encode_state
-from fedcompass.deployment.server_settings import FederationSettings
-from fedcompass.deployment.summary import summarize
-from fedcompass.deployment.transport import Reply
-from fedcompass.figures.timeline_data import timeline_of
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.federation_summary import summarize
+from fedcompass.deployment.wire.arrays import decode_arrays, encode_state
+from fedcompass.deployment.wire.transport import Reply
+from fedcompass.report.figures.timeline_data import timeline_of
 from fedcompass.report.recording import RecordedScheduler, new_record
+from fedcompass.report.tracking.measures import JournalMeasures
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.tally import Tally
@@ -43,7 +44,6 @@ from fedcompass.scheduling.events import (
 from fedcompass.scheduling.policy import FixedStepsSettings, Policy
 from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.simulation.run import simulate
-from fedcompass.tracking.measures import JournalMeasures
 
 Open = Callable[..., Page]
 

@@ -25,7 +25,7 @@ def run_with_crashes(
     for stop in stops:
         run.go(stop - done)
         done = stop
-        tensors, facts = run.coordinator.state()
+        tensors, facts = run.coordinator.state({})
         size = journal.flush()
         save_checkpoint(folder / "checkpoint", tensors, {"coordinator": facts, "size": size})
         run.coordinator.join(1e6, "client 0", 1)  # written after the checkpoint: forgotten
@@ -61,6 +61,6 @@ def test_saving_changes_nothing(random_run: "type[RandomRun]", any_strategy: Str
     watched, unwatched = random_run(any_strategy, 5), random_run(any_strategy, 5)
     for _ in range(40):
         watched.go(2)
-        watched.coordinator.state()
+        watched.coordinator.state({})
         unwatched.go(2)
     assert watched.outcome() == unwatched.outcome()

@@ -13,6 +13,7 @@ from fedcompass.scheduling.commands import (
     Command,
     Commit,
     Fold,
+    FoldAgain,
     Quarantine,
     SetDeadline,
     StartTraining,
@@ -58,6 +59,8 @@ class Watched:
     samples: dict[int, int] = field(default_factory=dict)  # of the sender, by folded task
     merged: set[int] = field(default_factory=set)  # tasks whose update is in the model
     deadlines: dict[int, float] = field(default_factory=dict)  # all that were ever set
+    latest: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # task, steps, version
+    repeated: dict[str, int] = field(default_factory=dict)  # client -> buffer, in this merge
 
     def handle(self, event: Event) -> list[Command]:
         """Pass an event on; every command and the state afterwards are checked."""
@@ -69,6 +72,8 @@ class Watched:
                 case Fold():
                     self._check_fold(command)
                     folds.append(command.task)
+                case FoldAgain():
+                    self._check_again(command)
                 case Commit():
                     self._check_commit(command)
                 case StartTraining():
@@ -80,6 +85,7 @@ class Watched:
                     self.quarantined.add(command.client)
                 case _:
                     assert_never(command)
+        assert not self.repeated, "what is folded again is merged at once"
         assert folds == answered, "an accepted answer is folded once, and nothing else"
         self._note_who_is_here(event, commands)
         self.check()
@@ -132,9 +138,28 @@ class Watched:
         assert 1 <= fold.steps <= order.steps
         assert fold.staleness == self.version - order.version >= 0
         self.buffers.setdefault(fold.buffer, []).append(fold)
+        self.latest[fold.client] = (fold.task, fold.steps, order.version)
         self.samples[fold.task] = self.scheduler.roster.members[fold.client].samples
 
+    def _check_again(self, again: FoldAgain) -> None:
+        """It repeats the client's last merged update, in a merge where the client is absent."""
+        assert isinstance(self.scheduler.policy, Metronome)
+        assert self.scheduler.settings.repeats_updates
+        assert again.client in self.present
+        assert again.client not in self.quarantined
+        task, steps, version = self.latest[again.client]
+        assert (again.task, again.steps) == (task, steps)
+        assert again.task in self.merged
+        assert again.staleness == self.version - version >= 0
+        assert 0 < again.share <= 1
+        assert again.client not in self.repeated, "once for each merge"
+        self.repeated[again.client] = again.buffer
+
     def _check_commit(self, commit: Commit) -> None:
+        clients = {fold.client for fold in commit.contributions}
+        assert not clients & set(self.repeated), "only who is absent is repeated"
+        assert set(self.repeated.values()) <= set(commit.buffers)
+        self.repeated = {}
         self.version += 1
         assert commit.version == self.version, "the version rises by one per merge"
         expected = [fold for buffer in commit.buffers for fold in self.buffers.pop(buffer)]

@@ -228,7 +228,7 @@ class MetronomeInAnyOrder(AnyOrder):
         latest=st.sampled_from([1.0, 1.2, 2.0]),
         clients=st.tuples(FEW, FEW),
         weights=st.sampled_from(["samples", "equal"]),
-        absent=st.sampled_from(["skip", "catch-up"]),
+        absent=st.sampled_from(["skip", "remember", "catch-up"]),
         pace=PACES,
     )
     def metronome(
@@ -238,7 +238,7 @@ class MetronomeInAnyOrder(AnyOrder):
         latest: float,
         clients: tuple[int, int],
         weights: Weights,
-        absent: Literal["skip", "catch-up"],
+        absent: Literal["skip", "remember", "catch-up"],
         pace: PaceSettings,
     ) -> None:
         settings = MetronomeSettings(

@@ -10,7 +10,7 @@ from tests.scheduling.conversations import arrived, compass, deadline, joined, p
 
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.timetable import Dispatch, Merge, timetable
+from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask, timetable
 
 STEPS_PER_MINUTE = {"1": 10.0, "2": 5.0, "3": 4.0, "4": 2.5, "5": 2.0}
 
@@ -22,7 +22,7 @@ CHANGES = {  # minutes per step of client 3 from its second local round on
 }
 
 
-def run(figure: str, until: float = 34.0) -> list[Dispatch | Merge]:
+def run(figure: str, until: float = 34.0) -> list[ScheduledTask | ScheduledMerge]:
     changed = CHANGES[figure]
 
     def minutes_per_step(client: str, local_round: int) -> float:
@@ -40,8 +40,8 @@ def clock(minutes: float) -> str:
     return f"{seconds // 60:02}:{seconds % 60:02}"
 
 
-def told(entry: Dispatch | Merge) -> str:
-    if isinstance(entry, Dispatch):
+def told(entry: ScheduledTask | ScheduledMerge) -> str:
+    if isinstance(entry, ScheduledTask):
         where = f"group {entry.group}" if entry.group else "warm-up"
         return (
             f"{clock(entry.time)}  client {entry.client} trains {entry.steps:>3} steps  "
@@ -52,21 +52,23 @@ def told(entry: Dispatch | Merge) -> str:
     return f"{clock(entry.time)}  version {entry.version} <- {source}: {updates}"
 
 
-def dispatched(entries: Iterable[Dispatch | Merge], at: str) -> list[tuple[str, int, int | None]]:
+def dispatched(
+    entries: Iterable[ScheduledTask | ScheduledMerge], at: str
+) -> list[tuple[str, int, int | None]]:
     """Who was sent to train at a time: client, steps, group."""
     return [
         (entry.client, entry.steps, entry.group)
         for entry in entries
-        if isinstance(entry, Dispatch) and clock(entry.time) == at
+        if isinstance(entry, ScheduledTask) and clock(entry.time) == at
     ]
 
 
-def merged(entries: Iterable[Dispatch | Merge], at: str) -> list[dict[str, int]]:
+def merged(entries: Iterable[ScheduledTask | ScheduledMerge], at: str) -> list[dict[str, int]]:
     """What was merged at a time: staleness by client."""
     return [
         dict(entry.contributions)
         for entry in entries
-        if isinstance(entry, Merge) and clock(entry.time) == at
+        if isinstance(entry, ScheduledMerge) and clock(entry.time) == at
     ]
 
 

@@ -112,7 +112,12 @@ def two_workers(problem: Problem) -> Iterator[ProcessesExecutor]:
 
 
 def workers_of(executor: ProcessesExecutor) -> list[int]:
-    return [m.pid for m in executor._crew._members.values() if m.pid is not None]
+    return [w.process.pid for w in executor._workers if w.process.pid is not None]
+
+
+def keeps_nothing(executor: ProcessesExecutor) -> bool:
+    busy = any(worker.job for worker in executor._workers)
+    return not (busy or executor._finished or executor._waiting)
 
 
 def alive(pid: int) -> bool:
@@ -181,7 +186,7 @@ def test_an_evaluation_gives_the_same_numbers_in_every_executor() -> None:
         assert len(there.by_client) == 4
 
 
-def test_a_result_may_be_asked_for_in_any_order_and_slots_are_reused() -> None:
+def test_a_result_may_be_asked_for_in_any_order_and_is_not_kept() -> None:
     problem = problem_of()
     start = start_of(problem)
     with two_workers(problem) as executor:
@@ -191,9 +196,18 @@ def test_a_result_may_be_asked_for_in_any_order_and_slots_are_reused() -> None:
                 executor.submit(job)
             for job in jobs[::-1]:
                 executor.result(job)
-        executor.release(jobs[0])
-        assert executor._states.in_use == 0
-        assert executor._states._slots <= 10 + 4 + 1
+        assert keeps_nothing(executor)
+
+
+def test_the_job_whose_result_is_waited_for_goes_first() -> None:
+    problem = problem_of(loss=slow)
+    start = start_of(problem)
+    with ProcessesExecutor(problem, SETTINGS, seed=0, workers=1) as executor:
+        jobs = [train_job(start, key, needed_at=key) for key in range(6)]
+        for job in jobs:
+            executor.submit(job)
+        executor.result(jobs[-1])
+        assert jobs[-2].key in executor._waiting
 
 
 def test_discarded_jobs_leave_nothing_behind() -> None:
@@ -205,13 +219,10 @@ def test_discarded_jobs_leave_nothing_behind() -> None:
             executor.submit(job)
         for job in jobs[:-1]:
             executor.discard(job)
-        executor.release(jobs[0])
         executor.result(jobs[-1])
-        executor.release(jobs[-1])
-        while executor._handed:
+        while any(worker.job for worker in executor._workers):
             executor._exchange(block=True)
-        assert executor._states.in_use == 0
-        assert not executor._finished
+        assert keeps_nothing(executor)
 
 
 def test_a_finished_job_can_be_discarded() -> None:
@@ -223,7 +234,7 @@ def test_a_finished_job_can_be_discarded() -> None:
         while not executor._finished:
             executor._exchange(block=True)
         executor.discard(job)
-        assert executor._states.in_use == 0
+        assert keeps_nothing(executor)
 
 
 def test_a_job_that_was_never_submitted_is_an_error_not_a_hang() -> None:
@@ -256,8 +267,7 @@ def test_an_exception_in_a_task_reaches_the_one_who_asks_and_others_go_on() -> N
         executor.result(good)
         with pytest.raises(TaskFailed, match="evaluation failed on the test samples"):
             executor.result(unwanted)
-        executor.release(good)
-        assert executor._states.in_use == 0
+        assert keeps_nothing(executor)
 
 
 def test_a_killed_worker_is_one_clear_error_at_once() -> None:
@@ -266,9 +276,7 @@ def test_a_killed_worker_is_one_clear_error_at_once() -> None:
     with two_workers(problem) as executor:
         job = train_job(start, 0, steps=10_000)
         executor.submit(job)
-        while not any(m.key == 0 for m in executor._crew._members.values()):
-            executor._exchange(block=True)
-        (victim,) = [m.pid for m in executor._crew._members.values() if m.key == 0]
+        (victim,) = [w.process.pid for w in executor._workers if w.job is job]
         pids = workers_of(executor)
         assert victim is not None
         os.kill(victim, signal.SIGKILL)
@@ -300,8 +308,6 @@ def test_closing_ends_busy_workers_at_once() -> None:
     with two_workers(problem) as executor:
         for key in range(8):
             executor.submit(train_job(start, key, steps=10_000))
-        while len(workers_of(executor)) < 2:
-            executor._exchange(block=True)
         pids = workers_of(executor)
         began = time.monotonic()
         executor.close()
@@ -315,8 +321,6 @@ def test_closing_ends_busy_workers_at_once() -> None:
 def test_an_executor_that_is_forgotten_ends_its_workers() -> None:
     problem = problem_of()
     executor = ProcessesExecutor(problem, SETTINGS, seed=0, workers=1)
-    while len(workers_of(executor)) < 1:
-        executor._exchange(block=True)
     pids = workers_of(executor)
     del executor
     gc.collect()
@@ -349,9 +353,7 @@ def run(steps):
         job = TrainJob(key=0, client=0, local_round=0, steps=steps, start=start,
                        payload="delta", needed_at=0.0)
         executor.submit(job)
-        while len([m for m in executor._crew._members.values() if m.pid]) < 2:
-            executor._exchange(block=True)
-        print(*[m.pid for m in executor._crew._members.values()], flush=True)
+        print(*[w.process.pid for w in executor._workers], flush=True)
         executor.result(job)
         print("done", flush=True)
 

@@ -1,24 +1,35 @@
-"""Which job goes next, how orders travel, and what a worker does, without processes."""
+"""Which job goes next, how jobs travel, and what a worker does, without processes."""
 
+import contextlib
 import os
 import string
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from threading import Thread
 from types import ModuleType
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.errors import SettingsError
-from fedcompass.simulation.executors.orders import order_record, read_order
-from fedcompass.simulation.executors.protocol import EvalJob, TrainJob
-from fedcompass.simulation.executors.shared import SharedMemory, SharedStates
-from fedcompass.simulation.executors.shipping import pack, unpack
-from fedcompass.simulation.executors.waiting import WaitingJobs
-from fedcompass.simulation.executors.worker import Failed, Measured, Took, Trained, serve
+from fedcompass.errors import SettingsError, TaskFailed
+from fedcompass.simulation.executors.next_job import next_job
+from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job, TrainJob
+from fedcompass.simulation.executors.shared_memory import (
+    load_in_worker,
+    nameless_file,
+    save_for_workers,
+    shared_models,
+)
+from fedcompass.simulation.executors.training_worker import Trained, serve
+from fedcompass.simulation.executors.worker_start import Worker
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 
 torch.set_num_threads(1)
@@ -41,75 +52,31 @@ def eval_job(key: int) -> EvalJob:
     return EvalJob(key=key, state=EMPTY, metrics=("loss", "accuracy"))
 
 
-def order_of(waiting: WaitingJobs) -> list[int]:
-    return [waiting.pop().key for _ in range(len(waiting))]
+def order_of(*jobs: Job, now: float = 0.0, most_evaluations: int = 4) -> list[int]:
+    waiting = list(jobs)
+    picked = []
+    while waiting:
+        picked.append(next_job(waiting, now=now, most_evaluations=most_evaluations))
+        waiting.remove(picked[-1])
+    return [job.key for job in picked]
 
 
 def test_the_earliest_needed_goes_first() -> None:
-    waiting = WaitingJobs(most_evaluations=4)
-    for key, needed_at in enumerate([30.0, 10.0, 20.0]):
-        waiting.add(train_job(key, needed_at))
-    assert order_of(waiting) == [1, 2, 0]
+    assert order_of(train_job(0, 30.0), train_job(1, 10.0), train_job(2, 20.0)) == [1, 2, 0]
 
 
 def test_among_jobs_needed_at_about_the_same_time_the_longest_goes_first() -> None:
-    waiting = WaitingJobs(most_evaluations=4)
-    for key, (needed_at, steps) in enumerate([(100.0, 5), (104.0, 50), (106.0, 500)]):
-        waiting.add(train_job(key, needed_at, steps))
-    assert order_of(waiting) == [1, 0, 2]
+    jobs = [train_job(0, 100.0, 5), train_job(1, 104.0, 50), train_job(2, 106.0, 500)]
+    assert order_of(*jobs) == [1, 0, 2]
 
 
 def test_how_near_is_near_shrinks_as_the_time_comes() -> None:
-    waiting = WaitingJobs(most_evaluations=4)
-    waiting.now = 90.0
-    for key, (needed_at, steps) in enumerate([(100.0, 5), (104.0, 50)]):
-        waiting.add(train_job(key, needed_at, steps))
-    assert order_of(waiting) == [0, 1]
+    assert order_of(train_job(0, 100.0, 5), train_job(1, 104.0, 50), now=90.0) == [0, 1]
 
 
 def test_evaluations_wait_for_training_until_too_many_wait() -> None:
-    waiting = WaitingJobs(most_evaluations=2)
-    for key in range(4):
-        waiting.add(eval_job(key))
-    for key in (10, 11):
-        waiting.add(train_job(key, needed_at=key))
-    assert order_of(waiting) == [0, 1, 10, 11, 2, 3]
-
-
-def test_a_certain_job_can_be_taken_out() -> None:
-    waiting = WaitingJobs(most_evaluations=2)
-    for job in (train_job(1), eval_job(2)):
-        waiting.add(job)
-        assert job.key in waiting
-        assert waiting.remove(job.key) is job
-        assert job.key not in waiting
-
-
-def test_orders_come_out_of_a_pipe_as_they_went_in() -> None:
-    readable, writable = os.pipe()
-    states = [EMPTY, EMPTY.clone()]
-    os.write(writable, order_record(train_job(5, steps=7, client=3), 1, 0))
-    os.write(writable, order_record(eval_job(6), 0, None))
-    os.close(writable)
-    first, second = (read_order(readable, states.__getitem__) for _ in range(2))
-    assert first is not None
-    assert second is not None
-    job, out = first
-    assert isinstance(job, TrainJob)
-    assert (job.key, job.client, job.local_round, job.steps, job.payload) == (5, 3, 0, 7, "delta")
-    assert (job.start, out) == (states[1], 0)
-    measured, nothing = second
-    assert isinstance(measured, EvalJob)
-    assert (measured.metrics, measured.client_metrics) == (("loss", "accuracy"), ())
-    assert nothing is None
-    assert read_order(readable, states.__getitem__) is None
-    os.close(readable)
-
-
-def test_an_order_that_does_not_fit_a_record_is_refused() -> None:
-    job = EvalJob(key=1, state=EMPTY, metrics=("loss",) * 100)
-    with pytest.raises(ValueError, match="at most 256 fit"):
-        order_record(job, 0, None)
+    jobs: list[Job] = [*map(eval_job, range(4)), train_job(10, 10.0), train_job(11, 11.0)]
+    assert order_of(*jobs, most_evaluations=2) == [0, 1, 10, 11, 2, 3]
 
 
 def linear() -> nn.Module:
@@ -121,48 +88,73 @@ def small_problem() -> Problem:
     return Problem.from_tensors(linear, train=(x, y), test=(x, y), parts=[torch.arange(20)])
 
 
-def test_a_worker_reports_what_it_took_and_what_came_of_it() -> None:
+def test_a_worker_reports_what_came_of_each_job() -> None:
     trainer = LocalTrainer(small_problem(), LocalSettings(), seed=0)
-    states = SharedStates(trainer.layout)
-    start, out = states.take(), states.take()
-    states[start].copy_(trainer.initial_state())
-    readable, writable = os.pipe()
-    os.write(writable, order_record(train_job(1, steps=2), start, out))
-    os.write(writable, order_record(train_job(2, client=5), start, out))
-    os.write(writable, order_record(eval_job(3), start, None))
-    os.close(writable)
     ours, theirs = Pipe()
-    serve(theirs, readable, trainer, states)
-    reports = [ours.recv() for _ in range(6)]
-    assert [type(report) for report in reports] == [Took, Trained, Took, Failed, Took, Measured]
-    assert [report.key for report in reports] == [1, 1, 2, 2, 3, 3]
-    expected = trainer.train(states[start], client=0, local_round=0, steps=2, payload="delta")
-    assert torch.equal(states[out].trainable, expected.trainable)
-    for end in (ours, theirs):
-        end.close()
-    os.close(readable)
-    states.close()
+    worker = Worker(cast("ForkServerProcess", None), ours, *memory_for(trainer.layout))
+    jobs: list[Job] = [train_job(1, steps=2), train_job(2, client=5), eval_job(3)]
+    reports = []
+    with ours, theirs:
+        serving = Thread(target=served, args=(theirs, trainer, worker.start, worker.update))
+        serving.start()
+        for job in jobs:
+            worker.give(with_model(job, trainer.initial_state()))
+            reports.append(ours.recv())
+        ours.close()
+        serving.join()
+    assert [type(report) for report in reports] == [Trained, TaskFailed, EvalResult]
+    expected = trainer.train(worker.start, client=0, local_round=0, steps=2, payload="delta")
+    assert torch.equal(worker.update.trainable, expected.trainable)
 
 
-def test_shared_slots_keep_their_values_while_the_memory_grows() -> None:
+def served(connection: Connection, *given: Any) -> None:
+    with contextlib.suppress(EOFError):
+        serve(connection, *given)
+
+
+def with_model(job: Job, state: FlatState) -> Job:
+    return replace(job, start=state) if isinstance(job, TrainJob) else replace(job, state=state)
+
+
+def test_a_job_travels_without_its_model() -> None:
+    large = replace(train_job(1), start=FlatState(*(torch.zeros(100_000) for _ in range(3))))
+    ours, theirs = Pipe()
+    worker = Worker(cast("ForkServerProcess", None), ours, large.start.clone(), EMPTY)
+    with ours, theirs:
+        worker.give(large)
+        assert len(theirs.recv_bytes()) < 500
+
+
+def memory_for(layout: Layout) -> tuple[FlatState, FlatState]:
+    descriptor = nameless_file()
+    models = shared_models(descriptor, layout)
+    os.close(descriptor)
+    return models
+
+
+def test_shared_models_show_what_the_other_process_wrote() -> None:
     layout = Layout.of(linear())
-    ours = SharedStates(layout)
-    theirs = SharedStates(layout, os.dup(ours.memory.descriptor))
-    slots = [ours.take() for _ in range(3)]
-    for slot in slots:
-        ours[slot].trainable.fill_(slot)
-    slots += [ours.take() for _ in range(200)]
-    for slot in slots:
-        ours[slot].trainable.fill_(slot)
-        ours[slot].counted.fill_(slot)
-    for slot in slots:
-        assert bool((theirs[slot].trainable == slot).all())
-        assert bool((theirs[slot].counted == slot).all())
-    ours.give_back(slots[7])
-    assert ours.take() == slots[7]
-    for states in (ours, theirs):
-        states.close()
-        states.close()
+    descriptor = nameless_file()
+    ours, theirs = (shared_models(descriptor, layout) for _ in range(2))
+    os.close(descriptor)
+    for number, state in enumerate(ours):
+        for vector in state.tensors().values():
+            vector.fill_(number + 1)
+    for number, state in enumerate(theirs):
+        assert {s: len(v) for s, v in state.tensors().items()} == layout.sizes
+        for segment, vector in state.tensors().items():
+            assert vector.dtype == layout.dtypes[segment]
+            assert bool((vector == number + 1).all())
+
+
+def sent(given: object) -> tuple[Mapping[str, Any] | None, Any]:
+    """How a worker is to import our main script, and what it loads."""
+    descriptor = nameless_file()
+    try:
+        main = save_for_workers(given, descriptor)
+        return main, load_in_worker(descriptor, None)
+    finally:
+        os.close(descriptor)
 
 
 def test_a_model_defined_at_a_prompt_is_refused_with_the_reason(
@@ -176,7 +168,7 @@ def test_a_model_defined_at_a_prompt_is_refused_with_the_reason(
     model.__module__, model.__qualname__ = "__main__", "model"
     monkeypatch.setitem(sys.modules, "__main__", prompt)
     with pytest.raises(SettingsError, match="'model' is defined in a notebook or at a prompt"):
-        pack(model, SharedMemory())
+        sent(model)
 
 
 def test_a_model_defined_in_a_module_run_as_main_is_found_by_its_name(
@@ -187,19 +179,16 @@ def test_a_model_defined_in_a_module_run_as_main_is_found_by_its_name(
     main.Template = string.Template  # type: ignore[attr-defined]
     monkeypatch.setattr(string.Template, "__module__", "__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
-    memory = SharedMemory()
-    parcel = pack(string.Template, memory)
-    assert parcel.main == "string"
-    assert unpack(parcel, memory) is string.Template
-    memory.close()
+    needed, loaded = sent(string.Template)
+    assert needed is not None
+    assert needed["init_main_from_name"] == "string"
+    assert loaded is string.Template
 
 
 def test_a_problem_arrives_whole_with_shared_tensors_stored_once() -> None:
-    memory = SharedMemory()
     problem = small_problem()
-    arrived = unpack(pack(problem, memory), memory)
-    assert isinstance(arrived, Problem)
+    needed, arrived = sent(problem)
+    assert needed is None
     assert torch.equal(arrived.clients[0].inputs, problem.clients[0].inputs)
     assert torch.equal(arrived.test.targets, problem.test.targets)
     assert arrived.clients[0].inputs.data_ptr() == arrived.test.inputs.data_ptr()
-    memory.close()

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.replay import replay
 from fedcompass.simulation.experiment_folder import create_run, resume_run
 from fedcompass.simulation.run import simulate
@@ -80,6 +81,13 @@ def test_a_measurement_that_is_not_a_number_is_null_in_the_records(tmp_path: Pat
         assert strict_json(line)["loss"] is None
     assert strict_json((tmp_path / "run" / "summary.json").read_text())["top_loss"] is None
     assert result.time_to(0.1) is None
+
+
+def test_metrics_that_cannot_be_written_are_one_line(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(RunFolderError, match=r"metrics\.jsonl cannot be written: "):
+        folder.write_metrics([{"time": 0.0, "version": 0, "loss": 1.0}])
 
 
 def test_the_metrics_can_be_read_while_a_run_goes_on(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,8 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import EvalJob, SerialExecutor, TrainJob
-from fedcompass.simulation.executors import workshop as workshop_module
-from fedcompass.simulation.executors.stacked import StackedExecutor, Workshop, drive_stacked
+from fedcompass.simulation.executors import stacked_jobs as stacked_jobs_module
+from fedcompass.simulation.executors.stacked import StackedExecutor, StackedJobs, drive_stacked
 from fedcompass.simulation.experiment_folder import create_run
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import Run, simulate
@@ -91,21 +92,45 @@ def assert_same_run(ours: Result, serial: Result, here: Path, there: Path) -> No
 
 
 def test_runs_driven_together_have_the_serial_schedule_and_model(tmp_path: Path) -> None:
-    problem, workshop = problem_of(), Workshop(max_stack=8)
+    problem, stacked_jobs = problem_of(), StackedJobs(max_stack=8)
     runs = []
     for strategy in STRATEGIES:
         experiment = experiment_of(strategy)
         folder = create_run(tmp_path / f"{strategy}-stacked", experiment)
-        executor = StackedExecutor(problem, experiment.local, experiment.seed, workshop=workshop)
+        executor = StackedExecutor(
+            problem, experiment.local, experiment.seed, stacked_jobs=stacked_jobs
+        )
         assert executor.how == "stacked"
         runs.append(Run(experiment, problem, executor, folder=folder))
     steps = (run.steps() for run in runs)
-    ended = list(drive_stacked(steps, workshop, has_room=lambda live: live < 3))
+    ended = list(drive_stacked(steps, stacked_jobs, has_room=lambda live: live < 3))
     assert sorted(ended) == [(number, None) for number in range(len(runs))]
     for strategy, run in zip(STRATEGIES, runs, strict=True):
         alone = tmp_path / f"{strategy}-serial"
         serial = simulate(experiment_of(strategy), problem=problem, folder=alone)
         assert_same_run(run.result(), serial, tmp_path / f"{strategy}-stacked", alone)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        {"name": "metronome", "absent": "remember", "covered": 0.4},
+        {"name": "fedcompass", "calibrated": True},
+        {"name": "metronome", "since_last": True},
+    ],
+    ids=["remember", "calibrated", "since_last"],
+)
+def test_what_is_kept_of_clients_outlives_the_stack_they_trained_in(
+    pieces: dict[str, Any], tmp_path: Path
+) -> None:
+    few = {"min_steps": 2, "max_steps": 10, **pieces}
+    uneven = {"strategy": few, "fleet": {"paces": [0.1, 0.2, 1.5]}, "horizon": 8.0}
+    chosen = experiment_of("metronome").with_settings(uneven)
+    serial = simulate(chosen, problem=problem_of(), folder=tmp_path / "serial")
+    ours = simulate(chosen, problem=problem_of(), executor="stacked", folder=tmp_path / "stacked")
+    assert_same_run(ours, serial, tmp_path / "stacked", tmp_path / "serial")
+    said = (tmp_path / "stacked" / "journal.jsonl").read_text()
+    assert ("FoldAgain" in said) == ("absent" in pieces)
 
 
 @pytest.mark.parametrize("target", [0.2, 0.4, 0.99], ids=["early", "later", "never"])
@@ -159,11 +184,11 @@ def test_evaluations_are_batched_and_equal_those_of_the_serial_executor() -> Non
 
 
 def test_a_model_that_cannot_be_stacked_is_trained_alone_and_it_says_so_once() -> None:
-    problem, workshop = problem_of(random_layer), Workshop()
+    problem, stacked_jobs = problem_of(random_layer), StackedJobs()
     with pytest.warns(UserWarning, match=r"one at a time \(.*random"):
-        executor = StackedExecutor(problem, SETTINGS, 0, workshop=workshop)
+        executor = StackedExecutor(problem, SETTINGS, 0, stacked_jobs=stacked_jobs)
     StackedExecutor(
-        problem, SETTINGS, 1, workshop=workshop
+        problem, SETTINGS, 1, stacked_jobs=stacked_jobs
     )  # says nothing: a warning would fail the test
     assert executor.how.startswith("one at a time (")
     job = train_job(start_of(problem), 0)
@@ -189,9 +214,11 @@ class RandomFeatures(nn.Module):
 
 
 def test_runs_side_by_side_do_not_share_what_their_seeds_tell_apart() -> None:
-    problem, workshop = problem_of(RandomFeatures), Workshop()
+    problem, stacked_jobs = problem_of(RandomFeatures), StackedJobs()
     with pytest.warns(UserWarning, match="one at a time"):
-        executors = [StackedExecutor(problem, SETTINGS, s, workshop=workshop) for s in (1, 2)]
+        executors = [
+            StackedExecutor(problem, SETTINGS, s, stacked_jobs=stacked_jobs) for s in (1, 2)
+        ]
     for seed, executor in enumerate(executors, start=1):
         job = train_job(start_of(problem), seed)
         executor.submit(job)
@@ -217,7 +244,7 @@ def test_a_failing_client_is_named_and_the_others_go_on() -> None:
 
 def test_an_error_ends_its_own_simulation_only() -> None:
     x, y = torch.zeros(6, 1, 12, 12), torch.tensor([0, 1, 2, 99, 99, 99])
-    workshop, runs = Workshop(), []
+    stacked_jobs, runs = StackedJobs(), []
     for rows in ([[0], [1], [2]], [[3], [4], [5]]):
         parts = [torch.tensor(part) for part in rows]
         problem = Problem.from_tensors(cnn, train=(x, y), test=(x[:2], y[:2]), parts=parts)
@@ -226,12 +253,12 @@ def test_an_error_ends_its_own_simulation_only() -> None:
             Run(
                 experiment,
                 problem,
-                StackedExecutor(problem, experiment.local, 0, workshop=workshop),
+                StackedExecutor(problem, experiment.local, 0, stacked_jobs=stacked_jobs),
             )
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the stack that held the failing task
-        ended = dict(drive_stacked([run.steps() for run in runs], workshop))
+        ended = dict(drive_stacked([run.steps() for run in runs], stacked_jobs))
     assert ended[0] is None
     assert isinstance(ended[1], TaskFailed)
     assert "failed in local round 0" in str(ended[1])
@@ -240,39 +267,41 @@ def test_an_error_ends_its_own_simulation_only() -> None:
 def test_of_many_tasks_the_awaited_and_then_the_next_of_each_run_are_trained_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workshop_module, "_TASKS_AT_ONCE", 3)
-    problem, workshop = problem_of(), Workshop()
+    monkeypatch.setattr(stacked_jobs_module, "_TASKS_AT_ONCE", 3)
+    problem, stacked_jobs = problem_of(), StackedJobs()
     start = start_of(problem)
     jobs: dict[str, TrainJob] = {}
     for run, due in (("a", (1.0, 2.0, 3.0)), ("b", (8.0, 7.0))):
-        context = workshop.context(problem, SETTINGS, seed=ord(run))
+        context = stacked_jobs.context(problem, SETTINGS, seed=ord(run))
         for number, needed_at in enumerate(due):
             job = replace(train_job(start, len(jobs)), needed_at=needed_at)
-            workshop.submit(job, context)
+            stacked_jobs.submit(job, context)
             jobs[f"{run}{number}"] = job
-    workshop.work([jobs["a2"]])
-    assert [name for name, job in jobs.items() if workshop.is_done(job)] == ["a0", "a2", "b1"]
-    workshop.work()
-    assert all(workshop.is_done(job) for job in jobs.values())
+    stacked_jobs.work([jobs["a2"]])
+    assert [name for name, job in jobs.items() if stacked_jobs.is_done(job)] == ["a0", "a2", "b1"]
+    stacked_jobs.work()
+    assert all(stacked_jobs.is_done(job) for job in jobs.values())
 
 
 def test_tasks_whose_learning_rates_fall_share_a_stack_with_the_others() -> None:
     falling = SETTINGS.model_copy(update={"rate_decay": 0.5, "rate_decay_steps": 1})
-    problem, workshop = problem_of(), Workshop()
-    contexts = [workshop.context(problem, settings, seed=0) for settings in (SETTINGS, falling)]
+    problem, stacked_jobs = problem_of(), StackedJobs()
+    contexts = [stacked_jobs.context(problem, settings, seed=0) for settings in (SETTINGS, falling)]
     assert contexts[0].trainer is contexts[1].trainer
     start = start_of(problem)
     jobs = [train_job(start, key) for key in range(2)]
     for job, context in zip(jobs, contexts, strict=True):
-        workshop.submit(job, context)
-    norms = [float(workshop.result(job).update.trainable.norm()) for job in jobs]  # type: ignore[union-attr]
+        stacked_jobs.submit(job, context)
+    norms = [float(stacked_jobs.result(job).update.trainable.norm()) for job in jobs]  # type: ignore[union-attr]
     assert 0 < norms[1] < 0.5 * norms[0]
 
 
 def test_discarded_and_closed_jobs_are_not_trained() -> None:
-    problem, workshop = problem_of(), Workshop()
+    problem, stacked_jobs = problem_of(), StackedJobs()
     start = start_of(problem)
-    one, other = (StackedExecutor(problem, SETTINGS, seed, workshop=workshop) for seed in (0, 1))
+    one, other = (
+        StackedExecutor(problem, SETTINGS, seed, stacked_jobs=stacked_jobs) for seed in (0, 1)
+    )
     kept, dropped, closed = (train_job(start, key) for key in range(3))
     one.submit(kept)
     one.submit(dropped)
@@ -280,17 +309,17 @@ def test_discarded_and_closed_jobs_are_not_trained() -> None:
     one.discard(dropped)
     other.close()
     one.result(kept)
-    one.release(kept)
     for job in (kept, dropped, closed):
         with pytest.raises(ValueError, match="was not submitted"):
             one.result(job)
 
 
 def test_runs_of_another_kind_do_not_share_a_stack() -> None:
-    problem, workshop = problem_of(), Workshop()
+    problem, stacked_jobs = problem_of(), StackedJobs()
     faster = LocalSettings(optimizer="sgd", learning_rate=0.5, batch_size=8)
     executors = [
-        StackedExecutor(problem, settings, 0, workshop=workshop) for settings in (SETTINGS, faster)
+        StackedExecutor(problem, settings, 0, stacked_jobs=stacked_jobs)
+        for settings in (SETTINGS, faster)
     ]
     start = start_of(problem)
     jobs = [train_job(start, key) for key in range(2)]

@@ -7,19 +7,19 @@ from fedcompass.scheduling.immediate import Immediate
 from fedcompass.scheduling.policy import FixedStepsSettings
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous
-from fedcompass.simulation.timetable import Dispatch, Merge, row, timetable
+from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask, row, timetable
 
 
 def dispatch(
     time: float, client: str, steps: int, version: int, group: int | None = None
-) -> Dispatch:
-    return Dispatch(time=time, client=client, steps=steps, group=group, version=version)
+) -> ScheduledTask:
+    return ScheduledTask(time=time, client=client, steps=steps, group=group, version=version)
 
 
 def merge(
     time: float, version: int, *contributions: tuple[str, int], group: int | None = None
-) -> Merge:
-    return Merge(time=time, group=group, version=version, contributions=contributions)
+) -> ScheduledMerge:
+    return ScheduledMerge(time=time, group=group, version=version, contributions=contributions)
 
 
 def test_a_synchronous_schedule_up_to_and_including_its_end() -> None:
@@ -46,7 +46,7 @@ def test_the_pace_may_change_from_one_local_round_to_the_next() -> None:
         lambda _, local_round: [0.1, 0.2, 0.4][local_round],
         until=6.0,
     )
-    assert [entry.time for entry in entries if isinstance(entry, Dispatch)] == [0.0, 1.0, 3.0]
+    assert [entry.time for entry in entries if isinstance(entry, ScheduledTask)] == [0.0, 1.0, 3.0]
 
 
 def test_deadlines_are_delivered() -> None:
@@ -68,7 +68,7 @@ def test_what_happens_at_the_very_end_is_told_although_sums_of_times_are_rounded
     entries = timetable(
         Scheduler(Immediate(FixedStepsSettings(steps=1))), {"0": 1}, lambda *_: third, until=3.3
     )
-    merges = [entry.version for entry in entries if isinstance(entry, Merge)]
+    merges = [entry.version for entry in entries if isinstance(entry, ScheduledMerge)]
     assert third + third + third > 3.3
     assert merges == [1, 2, 3]
 
@@ -103,5 +103,7 @@ def test_what_happens_at_the_very_end_is_told_although_sums_of_times_are_rounded
         ),
     ],
 )
-def test_an_entry_is_a_flat_record(entry: Dispatch | Merge, record: dict[str, object]) -> None:
+def test_an_entry_is_a_flat_record(
+    entry: ScheduledTask | ScheduledMerge, record: dict[str, object]
+) -> None:
     assert row(entry) == record

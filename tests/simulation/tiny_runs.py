@@ -28,6 +28,7 @@ STRATEGIES = (
     "fedcompass",
     "fedcompass+m",
     "fedcompass+n",
+    "metronome",
 )
 CLIENTS = 4
 PACES = (0.1, 0.2, 0.25, 0.5)
@@ -67,7 +68,9 @@ def problem(clients: int = CLIENTS, *, broken: int | None = None, **options: Any
 
 def steps_of(name: str, steps: int = 4) -> dict[str, Any]:
     """A strategy with few steps."""
-    if name.startswith("fedcompass") or name == "metronome":
+    if name == "metronome":
+        return {"name": name, "min_steps": 2, "max_steps": 2 * steps, "absent": "remember"}
+    if name.startswith("fedcompass"):
         return {"name": name, "min_steps": 2, "max_steps": 2 * steps}
     return {"name": name, "steps": steps, **({"buffer_size": 2} if name == "fedbuff" else {})}
 

@@ -16,8 +16,8 @@ from tests.sweeps.small_sweeps import FILE, experiments
 
 from fedcompass.errors import MissingExtra
 from fedcompass.simulation.problems import build_problem
+from fedcompass.sweeps.ray_problems import ProblemReceiver, ProblemSender
 from fedcompass.sweeps.running import run_all
-from fedcompass.sweeps.shipping import Receiver, Sender
 from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Sweep
 
@@ -94,12 +94,12 @@ def test_what_problems_share_is_stored_once_and_shared_again() -> None:
         stored.append(thing)
         return len(stored) - 1
 
-    sender, receiver = Sender(put), Receiver(stored.__getitem__)
+    sender, receiver = ProblemSender(put), ProblemReceiver(stored.__getitem__)
     problems = [build_problem(experiment) for experiment in experiments(3)]
-    parcels = [sender.pack(problem) for problem in problems]
+    packed = [sender.pack(problem) for problem in problems]
     assert len(stored) == 5  # inputs and targets, for training and test, and the normalization
-    assert all(len(parcel.content) < 200_000 for parcel in parcels)
-    unpacked = [receiver.unpack(parcel) for parcel in parcels]
+    assert all(len(packed.content) < 200_000 for packed in packed)
+    unpacked = [receiver.unpack(packed) for packed in packed]
     assert len({id(problem.clients[0].inputs) for problem in unpacked}) == 1
     assert len({id(problem.transform) for problem in unpacked}) == 1
     for problem, other in zip(problems, unpacked, strict=True):

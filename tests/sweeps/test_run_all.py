@@ -13,10 +13,10 @@ from tests.sweeps.small_sweeps import experiments
 from fedcompass.errors import DataError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.run import simulate
-from fedcompass.sweeps.abreast import Abreast
 from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
 from fedcompass.sweeps.record import Record, record_of
 from fedcompass.sweeps.running import run_all
+from fedcompass.sweeps.stacked_runs import StackedRuns
 from fedcompass.sweeps.store import Store
 
 MODELS = "tests.sweeps.small_sweeps"
@@ -128,7 +128,7 @@ def test_a_folder_with_a_name_stays_and_is_that_of_simulate(store: Store, tmp_pa
 def test_runs_stopped_in_a_stack_go_on_too(store: Store, tmp_path: Path) -> None:
     chosen = [e.with_settings({"horizon": 6.0}) for e in experiments(2)]
     kept = tmp_path / "in-progress"
-    stopped = Abreast(
+    stopped = StackedRuns(
         device="cpu", max_stack=None, live=None, place=lambda e: kept / e.key(), stops=after(4)
     )
     assert list(stopped.records(iter(chosen))) == []
@@ -231,14 +231,16 @@ def test_missing_data_and_models_are_said_before_anything_runs(
 
 def test_as_many_runs_go_on_side_by_side_as_have_so_many_clients() -> None:
     """Small runs after large ones fill the stacks, too."""
-    abreast = Abreast(device="cpu", max_stack=None, live=None, place=nowhere, stops=lambda: False)
+    stacked_runs = StackedRuns(
+        device="cpu", max_stack=None, live=None, place=nowhere, stops=lambda: False
+    )
     live: list[int] = []  # clients of the live runs when another one is begun
 
     def runs() -> Iterator[Experiment]:
         for clients in (16, 16, 16, 12, *[2] * 6):
-            live.append(sum(run.experiment.fleet.clients for run, _ in abreast._runs.values()))
+            live.append(sum(run.experiment.fleet.clients for run, _ in stacked_runs._runs.values()))
             yield experiments(1)[0].with_settings({"fleet": {"clients": clients}, "horizon": 1.0})
 
-    assert len(list(abreast.records(runs()))) == 10
+    assert len(list(stacked_runs.records(runs()))) == 10
     assert live[:6] == [0, 16, 32, 48, 60, 62]
     assert all(clients < 64 for clients in live[6:])

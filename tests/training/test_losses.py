@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.errors import SettingsError
-from fedcompass.settings.losses import LOSS_NAMES, check_loss
+from fedcompass.settings.training import LOSS_NAMES, check_loss
 from fedcompass.training.losses import (
     ISIC_CLASS_WEIGHTS,
     LOSSES,
@@ -16,7 +16,7 @@ from fedcompass.training.losses import (
     dice_loss,
     logistic_loss,
 )
-from fedcompass.training.metrics import BinaryAccuracy, Concordance, SoftDice
+from fedcompass.training.metrics import OURS
 
 
 def test_logistic_loss_is_minus_the_mean_log_probability_of_the_labels() -> None:
@@ -58,7 +58,7 @@ def test_dice_loss_of_a_line_of_voxels() -> None:
 
 
 def test_soft_dice_reads_masks_of_bytes() -> None:
-    metric = SoftDice(dice_loss)
+    metric = OURS["dice"](dice_loss)
     metric.add(two_classes(VOXELS), torch.tensor([[[1, 1, 0, 0]]], dtype=torch.uint8))
     # class 1: 1.5 / (0.5 * (1.5 + 2)); class 0: 2 / (0.5 * (2.5 + 2))
     assert metric.value() == pytest.approx((1.5 / 1.75 + 2 / 2.25) / 2, abs=1e-6)
@@ -95,7 +95,7 @@ def test_cox_loss_without_events_teaches_nothing() -> None:
 
 
 def test_binary_accuracy_reads_the_sign_of_the_score() -> None:
-    metric = BinaryAccuracy(logistic_loss)
+    metric = OURS["binary_accuracy"](logistic_loss)
     metric.add(torch.tensor([[2.0], [-1.0]]), torch.tensor([1, 1]))
     metric.add(torch.tensor([[-3.0], [0.0]]), torch.tensor([0, 0]))
     assert metric.value() == 0.75
@@ -104,7 +104,7 @@ def test_binary_accuracy_reads_the_sign_of_the_score() -> None:
 
 
 def concordance(scores: list[float], truth: Tensor, batch: int = 10) -> float:
-    metric = Concordance(cox_loss)
+    metric = OURS["concordance"](cox_loss)
     outputs = torch.tensor(scores)[:, None]
     parts = zip(torch.split(outputs, batch), torch.split(truth, batch), strict=True)
     for part, of_part in parts:

@@ -10,13 +10,13 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
-from fedcompass.deployment.server_settings import FederationSettings
+from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import EvaluationSettings
-from fedcompass.settings.metrics import METRICS
+from fedcompass.settings.training import METRICS
 from fedcompass.simulation.result import curve_of
 from fedcompass.simulation.run import simulate
-from fedcompass.training.metrics import OURS, Accuracy, register_metric
+from fedcompass.training.metrics import OURS, register_metric
 from fedcompass.training.problem import Loss
 
 
@@ -24,7 +24,7 @@ class ErrorRate:
     """A metric of one's own, which is better the lower it is."""
 
     def __init__(self, loss: Loss) -> None:
-        self._accuracy = Accuracy(loss)
+        self._accuracy = OURS["accuracy"](loss)
 
     def add(self, outputs: Tensor, targets: Tensor) -> None:
         self._accuracy.add(outputs, targets)

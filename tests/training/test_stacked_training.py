@@ -12,7 +12,7 @@ from fedcompass.models.resnet import ResidualBlock
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 from fedcompass.training.evaluation import evaluate
 from fedcompass.training.stacked import StackedTask, StackedTrainer
-from fedcompass.training.stacked.choice import resident, stacked_trainer
+from fedcompass.training.stacked.choice import stacked_trainer
 from fedcompass.training.stacked.convert import convert
 from fedcompass.training.stacked.forward import CannotStack
 from fedcompass.training.streams import stream_key
@@ -302,6 +302,6 @@ def test_samples_that_problems_share_are_moved_once() -> None:
     one = problem_of(mlp)
     two = Problem(model=mlp, clients=one.clients[:2], test=one.test)
     stored: dict[int, tuple[Tensor, Tensor]] = {}
-    moved = [resident(problem, torch.device("cpu"), stored) for problem in (one, two)]
+    moved = [problem.to("cpu", stored) for problem in (one, two)]
     assert moved[0].clients[0].inputs is moved[1].clients[1].inputs
     assert len(stored) == 2  # inputs and targets; training and test are the same here

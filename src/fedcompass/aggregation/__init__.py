@@ -2,6 +2,7 @@
 
 from fedcompass.aggregation.aggregator import Aggregator, AggregatorState
 from fedcompass.aggregation.buffers import Contribution
+from fedcompass.aggregation.client_memory import ClientMemory
 from fedcompass.aggregation.guard import RefusedUpdate, check_update
 from fedcompass.aggregation.layout import FlatState, Layout, Segment, TensorSpec
 from fedcompass.aggregation.server_optimizers import ServerOptimizer
@@ -30,6 +31,7 @@ __all__ = [
     "ServerSettings",
     "Aggregator",
     "AggregatorState",
+    "ClientMemory",
     "Contribution",
     "Payload",
     "AggregationSettings",

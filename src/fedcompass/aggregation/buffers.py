@@ -44,6 +44,7 @@ class Totals:
     weight_sum: float = 0.0
     share_sum: float = 0.0
     share_steps_sum: float = 0.0
+    max_staleness: int = 0
 
     def add(self, contribution: Contribution, weight: float) -> None:
         """Count one contribution."""
@@ -51,6 +52,7 @@ class Totals:
         self.weight_sum += weight
         self.share_sum += contribution.share
         self.share_steps_sum += contribution.share * contribution.steps
+        self.max_staleness = max(self.max_staleness, contribution.staleness)
 
     def absorb(self, other: "Totals") -> None:
         """Count another buffer's contributions."""
@@ -58,6 +60,7 @@ class Totals:
         self.weight_sum += other.weight_sum
         self.share_sum += other.share_sum
         self.share_steps_sum += other.share_steps_sum
+        self.max_staleness = max(self.max_staleness, other.max_staleness)
 
 
 @dataclass(slots=True)
@@ -195,6 +198,7 @@ def _totals(name: str, facts: Mapping[str, float]) -> Totals:
             weight_sum=float(facts["weight_sum"]),
             share_sum=float(facts["share_sum"]),
             share_steps_sum=float(facts["share_steps_sum"]),
+            max_staleness=int(facts.get("max_staleness", 0)),  # older checkpoints lack it
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(

@@ -21,8 +21,11 @@ _CHUNK = 1 << 18  # elements; a temporary of this size stays in the cache
 class ServerOptimizer(Protocol):
     """Applies merged steps to the global weights; its state is empty until the first step."""
 
-    def apply(self, weights: Tensor, step: Tensor) -> None:
-        """Move the weights in place, against the step; the step's values may be destroyed."""
+    def apply(self, weights: Tensor, step: Tensor, *, rate_factor: float = 1.0) -> None:
+        """Move the weights in place, against the step; the step's values may be destroyed.
+
+        `rate_factor` multiplies the learning rate, this time only.
+        """
         ...
 
     def state(self) -> dict[str, Tensor]:
@@ -61,8 +64,8 @@ class _Plain:
     def __init__(self, settings: ServerSettings) -> None:
         self._learning_rate = settings.learning_rate
 
-    def apply(self, weights: Tensor, step: Tensor) -> None:
-        weights.sub_(step, alpha=self._learning_rate)
+    def apply(self, weights: Tensor, step: Tensor, *, rate_factor: float = 1.0) -> None:
+        weights.sub_(step, alpha=self._learning_rate * rate_factor)
 
     def state(self) -> dict[str, Tensor]:
         return {}
@@ -78,12 +81,12 @@ class _Momentum:
         self._learning_rate, self._beta = settings.learning_rate, settings.beta
         self._velocity: Tensor | None = None
 
-    def apply(self, weights: Tensor, step: Tensor) -> None:
+    def apply(self, weights: Tensor, step: Tensor, *, rate_factor: float = 1.0) -> None:
         if self._velocity is None:
             self._velocity = step.clone()
         else:
             self._velocity.mul_(self._beta).add_(step)
-        weights.sub_(self._velocity, alpha=self._learning_rate)
+        weights.sub_(self._velocity, alpha=self._learning_rate * rate_factor)
 
     def state(self) -> dict[str, Tensor]:
         return {} if self._velocity is None else {"velocity": self._velocity}
@@ -109,7 +112,7 @@ class _Adaptive:
         self._first: Tensor | None = None
         self._second: Tensor | None = None
 
-    def apply(self, weights: Tensor, step: Tensor) -> None:
+    def apply(self, weights: Tensor, step: Tensor, *, rate_factor: float = 1.0) -> None:
         if self._first is None or self._second is None:
             self._first = torch.zeros_like(step)
             self._second = torch.full_like(step, self._tau**2)
@@ -117,7 +120,7 @@ class _Adaptive:
         self._update_second(self._second, step.square_(), self._beta2)
         # The step is used up: its memory takes the denominator, so nothing is allocated.
         denominator = torch.sqrt(self._second, out=step).add_(self._tau)
-        weights.addcdiv_(self._first, denominator, value=-self._learning_rate)
+        weights.addcdiv_(self._first, denominator, value=-self._learning_rate * rate_factor)
 
     def state(self) -> dict[str, Tensor]:
         if self._first is None or self._second is None:

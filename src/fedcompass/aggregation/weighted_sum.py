@@ -78,8 +78,16 @@ class WeightedSum:
         if direct:
             self._model.trainable.sub_(merged.sums.trainable)
         else:
-            self._optimizer.apply(self._model.trainable, merged.sums.trainable)
+            slower = self._rate_factor(merged.totals)
+            self._optimizer.apply(self._model.trainable, merged.sums.trainable, rate_factor=slower)
         self._buffers.recycle(merged)
+
+    def _rate_factor(self, totals: Totals) -> float:
+        """1, or one over the greatest staleness where that is above FADAS's limit."""
+        limit = self._settings.server.delay_limit
+        if limit is None or totals.max_staleness <= limit:
+            return 1.0
+        return 1.0 / totals.max_staleness
 
     def _divisor(self, totals: Totals) -> float:
         match self._settings.scale:

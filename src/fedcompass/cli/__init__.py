@@ -15,7 +15,7 @@ _DEBUG = "FEDCOMPASS_DEBUG"
 
 
 def main() -> None:
-    """Run the command line; an error the user can act on is one line and exit code 1.
+    """Run the command line; print an error the user can act on as one line, exit with 1.
 
     `--debug`, anywhere on the line, or FEDCOMPASS_DEBUG=1 shows its traceback too.
     """

@@ -11,19 +11,19 @@ from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.options import next_free
-from fedcompass.cli.plain_table import plain_table
 from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import assigned, file_and_options, given
 from fedcompass.cli.sweep import RESULTS, SWEEP_FILE
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import RunFolderError, SettingsError
 
 if TYPE_CHECKING:
     from fedcompass.cli.sweep_progress import SweepProgress
     from fedcompass.experiment import Experiment
+    from fedcompass.report.tracking import OpenTracker
     from fedcompass.sweeps.comparison import Comparison
     from fedcompass.sweeps.store import Store
     from fedcompass.sweeps.sweep_file import Sweep
-    from fedcompass.tracking import OpenTracker
 
 __all__ = ["compare"]
 
@@ -76,7 +76,8 @@ def compare(
     first = sweep.experiments()[0]
     print(_what(sweep, first), flush=True)
     about_data(first)
-    with SweepProgress(sweep, store) as progress:
+    progress = SweepProgress(sweep, store)
+    with progress.live:
         _carry_out(sweep, store, progress, openers, workers=workers, device=device)
     comparison = Comparison(Results.of_plan(sweep.plan(), store), _REFERENCE)
     print(_table(comparison))
@@ -127,7 +128,7 @@ def _sweep(
     strategies: str,
     seeds: int,
 ) -> "Sweep":
-    """A strategy gets those strategy settings it has; one that none has is left out.
+    """Gives each strategy the settings it has; a setting that no strategy has is dropped.
 
     Raises:
         SettingsError: one line about the first thing that is wrong, such as a --set that none has.
@@ -180,10 +181,10 @@ def _carry_out(
     device: str,
 ) -> None:
     """Run what the store lacks; each run keeps its folder, and is logged when it is done."""
+    from fedcompass.report.tracking import track as hand_over
     from fedcompass.runs.files import write_whole
     from fedcompass.runs.folder import RunFolder
     from fedcompass.sweeps.running import run_all
-    from fedcompass.tracking import track as hand_over
 
     root, experiments = store.path.parent, sweep.experiments()
     folders = {e.key(): root / _folder_name(e) for e in experiments}
@@ -201,7 +202,7 @@ def _carry_out(
                 progress.update(record)
     except KeyboardInterrupt:
         goes_on = f". To go on: fedcompass compare --resume {root}" if root.exists() else ""
-        progress.say(f"\nstopped; {progress.state()}{goes_on}")
+        progress.live.say(f"\nstopped; {progress.state()}{goes_on}")
         raise typer.Exit(130) from None
 
 

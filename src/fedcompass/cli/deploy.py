@@ -10,10 +10,10 @@ import typer
 from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
 from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
-    from fedcompass.deployment.server_process import Outcome
+    from fedcompass.deployment.flower_engine.server_process import ServerExit
 
 __all__ = ["check", "demo", "deploy", "init", "readmit", "server", "site", "status"]
 
@@ -45,7 +45,7 @@ def demo(
 ) -> None:
     """Start a server and sites of unequal speed on this machine, and train mnist-mini on them."""
     from fedcompass.cli.deploy_progress import DeployProgress
-    from fedcompass.deployment.demo import Demo, DemoPlan
+    from fedcompass.deployment.operator.demo import Demo, DemoPlan
 
     plan = DemoPlan(
         sites=sites,
@@ -58,8 +58,9 @@ def demo(
         idle_seconds=idle_seconds,
     )
     folder = next_free(Path("runs"), name)
+    progress = DeployProgress()
     try:
-        with DeployProgress() as progress, Demo(plan, folder, progress.say, progress.show) as all_:
+        with progress.live, Demo(plan, folder, progress.live.say, progress.show) as all_:
             runs = all_.run()
     except KeyboardInterrupt:
         print("stopped; no process is left", file=sys.stderr)
@@ -82,7 +83,7 @@ def init(
     ] = False,
 ) -> None:
     """Write a federation's folder, with its own CA and a folder for each site to be handed over."""
-    from fedcompass.deployment import project_files
+    from fedcompass.deployment.operator import project_files
     from fedcompass.errors import SettingsError
 
     if renew_certificate:
@@ -112,9 +113,9 @@ def server(
 ) -> None:
     """Run the server until the run is over; what dies is restarted and the run resumed."""
     from fedcompass.cli.deploy_progress import DeployProgress
-    from fedcompass.deployment.project import ServerProject
-    from fedcompass.deployment.run_view import RunView
-    from fedcompass.deployment.running_server import RunningServer
+    from fedcompass.deployment.operator.run_view import RunView
+    from fedcompass.deployment.operator.running_server import RunningServer
+    from fedcompass.deployment.server.project import ServerProject
     from fedcompass.errors import ProcessFailed
 
     project = ServerProject(folder)
@@ -123,11 +124,12 @@ def server(
     running = RunningServer(project, path, resume=begun)
     view = RunView(path)
     view.refresh()  # what was before a resume has been told already
+    progress = DeployProgress()
     _stop_on_sigterm()
     try:
-        with DeployProgress() as progress:
+        with progress.live:
             running.start()
-            progress.say(f"waiting for sites at {project.network.address}")
+            progress.live.say(f"waiting for sites at {project.network.address}")
             outcome = _watched(running, view, progress)
     except KeyboardInterrupt:
         running.stop()
@@ -145,8 +147,8 @@ def server(
 @deploy.command()
 def site(folder: _Folder) -> None:
     """Run a site until it is stopped: its worker and its connection, both restarted if they die."""
-    from fedcompass.deployment.project import SiteFolder
-    from fedcompass.deployment.running_site import RunningSite
+    from fedcompass.deployment.operator.running_site import RunningSite
+    from fedcompass.deployment.site.site_folder import SiteFolder
 
     running = RunningSite(SiteFolder(folder))
     settings = running.site.settings
@@ -155,8 +157,8 @@ def site(folder: _Folder) -> None:
         running.start()
         print(f"site {settings.name} of {settings.server}; logs in {running.site.state}")
         while True:
-            for name in running.tend():
-                print(f"{name} was started again: {running.last_words(name)}", file=sys.stderr)
+            for name in running.restart_dead():
+                print(f"{name} was started again: {running.last_error(name)}", file=sys.stderr)
             sleep(_TICK)
     except KeyboardInterrupt:
         pass
@@ -168,7 +170,7 @@ def site(folder: _Folder) -> None:
 @deploy.command()
 def check(folder: _Folder) -> None:
     """Say what is wrong with a set-up before a run finds out; on the server or at a site."""
-    from fedcompass.deployment.checks import check_server, check_site
+    from fedcompass.deployment.operator.checks import check_server, check_site
 
     found = []
     for finding in (check_site if (folder / "site.toml").exists() else check_server)(folder):
@@ -185,7 +187,7 @@ def readmit(
     run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
 ) -> None:
     """Let a site out of quarantine in a run that is going on."""
-    from fedcompass.deployment.readmission import request_readmission
+    from fedcompass.deployment.operator.readmit import request_readmission
     from fedcompass.errors import RunFolderError
 
     answer = request_readmission(_begun(folder, run), site)
@@ -200,18 +202,18 @@ def status(
     run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
 ) -> None:
     """Show where a run is: version, accuracy, and each site's part."""
-    from fedcompass.deployment.run_view import RunView
+    from fedcompass.deployment.operator.run_view import RunView
 
     view = RunView(_begun(folder, run))
     view.refresh()
     state = "finished" if view.finished else "not finished"
     metrics = "  ".join(f"{k} {v:.4g}" for k, v in view.metrics.items() if k not in _NOT_METRICS)
-    measured = view.metrics.get("version", view.version)
-    behind = f" (of version {measured})" if measured != view.version else ""
-    print(f"{state}, {view.seconds:.0f} s, version {view.version}  {metrics}{behind}")
+    measured = view.metrics.get("version", view.tally.version)
+    behind = f" (of version {measured})" if measured != view.tally.version else ""
+    print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}  {metrics}{behind}")
     rows = [
-        (name, site.state, str(site.updates), str(site.steps), f"{site.seconds:.0f}")
-        for name, site in sorted(view.sites.items())
+        (name, state, str(updates), str(steps), f"{seconds:.0f}")
+        for name, state, updates, steps, seconds in view.rows()
     ]
     print(plain_table(("site", "last", "updates", "steps", "at (s)"), rows, left=(0, 1)))
 
@@ -235,13 +237,13 @@ def _resume(folder: Path, run: str) -> str:
     return f"fedcompass deploy server {folder}{chosen} --resume"
 
 
-def _watched(running: Any, view: Any, progress: Any) -> "Outcome":
+def _watched(running: Any, view: Any, progress: Any) -> "ServerExit":
     restarted = 0
     while True:
-        outcome: Outcome | None = running.tend()
+        outcome: ServerExit | None = running.poll()
         if running.restarted > restarted:
             restarted = running.restarted
-            progress.say("a process died; it was started again and the run resumed")
+            progress.live.say("a process died; it was started again and the run resumed")
         progress.show(view)
         if outcome is not None:
             return outcome

@@ -1,16 +1,16 @@
 """Progress of a federation: a live table in a terminal, plain lines elsewhere."""
 
-import sys
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from fedcompass.cli.progress import LiveTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.live import Live
     from rich.table import Table
 
-    from fedcompass.deployment.run_view import RunView
+    from fedcompass.deployment.operator.run_view import RunView
 
 __all__ = ["DeployProgress"]
 
@@ -28,36 +28,24 @@ _TOLD = (
 
 
 class DeployProgress:
-    """Shows lines and a run on stderr; use it in a `with`."""
+    """Shows a run on stderr.
+
+    live: what shows it; use it in a `with`.
+    """
 
     def __init__(self) -> None:
-        self._live = _live() if sys.stderr.isatty() else None
+        self.live = LiveTable(lambda: self._table)
         self._shown = -_PLAIN
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def say(self, line: str) -> None:
-        """Show a line that stays."""
-        if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False)
-        else:
-            print(line, file=sys.stderr, flush=True)
+        self._table: Table | str = ""
 
     def show(self, view: "RunView") -> None:
         """Show where a run is."""
         news = view.refresh()
         for line in news:
             if line["what"] in _TOLD:
-                self.say(_told(line))
-        if self._live is not None:
-            self._live.update(_table(view))
+                self.live.say(_told(line))
+        if self.live.is_live:
+            self._table = _table(view)
         elif any(line["what"] in ("merged", "measured") for line in news):
             self._plain(view)
 
@@ -65,14 +53,7 @@ class DeployProgress:
         now = monotonic()
         if now - self._shown >= _PLAIN:
             self._shown = now
-            self.say(_line(view))
-
-
-def _live() -> "Live":
-    from rich.console import Console
-    from rich.live import Live
-
-    return Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
+            self.live.say(_line(view))
 
 
 def _told(line: dict[str, Any]) -> str:
@@ -93,9 +74,9 @@ def _measured(metrics: "Mapping[str, Any]", version: int) -> str:
 
 
 def _line(view: "RunView") -> str:
-    measured = _measured(view.metrics, view.version)
+    measured = _measured(view.metrics, view.tally.version)
     return (
-        f"{view.seconds:7.1f} s  version {view.version}{measured}  "
+        f"{view.seconds:7.1f} s  version {view.tally.version}{measured}  "
         f"{view.updates} answers from {len(view.sites)} sites"
     )
 
@@ -106,7 +87,6 @@ def _table(view: "RunView") -> "Table":
     table = Table(title=_line(view).strip(), title_justify="left", box=None, pad_edge=False)
     for name in ("site", "last", "updates", "steps", "heard at"):
         table.add_column(name, justify="left" if name in ("site", "last") else "right")
-    for name, site in sorted(view.sites.items()):
-        heard = f"{site.seconds:.0f} s"
-        table.add_row(name, site.state, str(site.updates), str(site.steps), heard)
+    for name, state, updates, steps, seconds in view.rows():
+        table.add_row(name, state, str(updates), str(steps), f"{seconds:.0f} s")
     return table

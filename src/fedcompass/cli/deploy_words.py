@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcompass.cli.metric_text import metric_text
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import metric_text, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fedcompass.deployment.checks import Finding
-    from fedcompass.deployment.demo import DemoRun
+    from fedcompass.deployment.operator.checks import Finding
+    from fedcompass.deployment.operator.demo import DemoRun
 
 __all__ = ["finding_line", "run_told", "runs_compared", "summary_line"]
 

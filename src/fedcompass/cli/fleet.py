@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.picture_file import PictureOption, picture_file
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.options import PictureOption, picture_file
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def fleet(
         float | None, typer.Option(help="No drawn pace is below this fraction of the mean; 0.02.")
     ] = None,
     speed_change: Annotated[
-        float | None, typer.Option(help="Chance per round that a pace is drawn anew; 0.")
+        float | None, typer.Option(help="Chance per round that a pace is drawn again; 0.")
     ] = None,
     trace: Annotated[
         Path | None,
@@ -90,7 +90,7 @@ def fleet(
 
 
 def _traced(trace: Path, drawn: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a fleet from a file; what decides a draw has no say in it."""
+    """The settings of a fleet from a file; refuses options that belong to a drawn fleet."""
     options = {"mean_seconds_per_step": "mean", "resample_probability": "speed-change"}
     for name, value in drawn.items():
         if value is not None and value != "trace":
@@ -100,7 +100,7 @@ def _traced(trace: Path, drawn: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clients_in(trace: Path) -> int:
-    """How many different clients a file names; what is wrong with it, the fleet will say."""
+    """How many different clients a file names; the fleet reports what is wrong with the file."""
     try:
         with trace.open(newline="", encoding="utf-8-sig") as file:
             named = {row[0].strip() for row in csv.reader(file) if row}
@@ -133,7 +133,7 @@ def _outlook(fleet: "Fleet", min_steps: int, max_steps: int) -> _Outlook:
 
 
 def _draw(fleet: "Fleet", path: Path) -> None:
-    from fedcompass.simulation.pictures import draw_fleet
+    from fedcompass.report.figures.setup import draw_fleet
 
     seed = "" if fleet.settings.speed == "trace" else f", seed {fleet.seed}"
     title = f"{fleet.settings.speed}, {len(fleet)} clients{seed}"
@@ -178,8 +178,8 @@ def _table(fleet: "Fleet", outlook: _Outlook, rounds: int) -> str:
     for number, group in enumerate(outlook.groups, start=1):
         for client in group:
             pace = fleet.paces[client]
-            line = [str(client), f"{pace:.{decimals}f}", f"{pace / fastest:.2f}x", str(number)]
-            line.append(str(outlook.steps[client]))
+            line: list[object] = [client, f"{pace:.{decimals}f}", f"{pace / fastest:.2f}x"]
+            line += [number, outlook.steps[client]]
             line += [f"{fleet.seconds_per_step(client, r):.{decimals}f}" for r in range(rounds)]
             cells.append(line)
     return plain_table(header, cells, left=())

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one stops a command in order, and further ones do not tear that apart."""
+"""Ctrl-C: the first stops a command in order; later ones do not interrupt that."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ _stopping_since: Seconds | None = None
 
 
 def stop_in_order_at(number: int) -> None:
-    """Let a signal raise `KeyboardInterrupt` once; one that is ignored (nohup) stays so."""
+    """Make a signal raise `KeyboardInterrupt` once; an ignored signal (nohup) stays ignored."""
     if signal.getsignal(number) is not signal.SIG_IGN:
         signal.signal(number, _on_signal)
 
 
 def ignore_further() -> None:
-    """Let no Ctrl-C interrupt what is left to do at the end."""
+    """Ignore Ctrl-C from now on, while the command ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -1,25 +1,23 @@
-"""What the command line says about medical data: which centers are there, with how many samples."""
+"""Medical data on the command line: which centers were found, and their samples."""
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcompass.cli.plain_table import plain_table
-from fedcompass.data.medical.sources import SOURCES
+from fedcompass.cli.progress import bars
+from fedcompass.cli.text import plain_table
+from fedcompass.data.medical.published import SOURCES
 
 if TYPE_CHECKING:
     from fedcompass.data.dataset import Dataset
     from fedcompass.data.medical.census import CenterCensus
-    from fedcompass.data.medical.prepared import Progress
     from fedcompass.experiment import Experiment
 
 __all__ = ["about_data", "check_centers", "list_centers"]
 
 
 def about_data(experiment: "Experiment") -> None:
-    """Prepare an experiment's data with a progress bar, and say what one must know about them."""
+    """Prepare an experiment's data with a progress bar, then print remarks about them."""
     from fedcompass.simulation.problems import remarks_on
 
     name, root = experiment.data.name, experiment.data.root
@@ -31,7 +29,7 @@ def about_data(experiment: "Experiment") -> None:
 
 def list_centers(root: Path | None) -> str:
     """A table of the medical datasets: how many centers of each were found, and where."""
-    from fedcompass.data.medical.finding import find
+    from fedcompass.data.medical.loading import find
     from fedcompass.errors import DataError
 
     rows = []
@@ -48,7 +46,7 @@ def list_centers(root: Path | None) -> str:
 def check_centers(name: str, root: Path | None) -> str:
     """Read and prepare a dataset whole; its samples and labels per center, and what is missing."""
     from fedcompass.data.medical.census import census
-    from fedcompass.data.medical.finding import find
+    from fedcompass.data.medical.loading import find
 
     source = SOURCES[name]
     dataset = _loaded(name, root)
@@ -70,7 +68,7 @@ def check_centers(name: str, root: Path | None) -> str:
 
 
 def _sizes(rows: "Sequence[CenterCensus]") -> str:
-    cells = []
+    cells: list[list[object]] = []
     for row in rows:
         sizes = (row.train, row.test)
         if row.published is None:
@@ -80,49 +78,22 @@ def _sizes(rows: "Sequence[CenterCensus]") -> str:
         else:
             wanted = f"published {row.published[0]} and {row.published[1]}"
             said = f"differs: {wanted}" if any(sizes) else f"missing: {wanted}"
-        cells.append([str(row.number), row.name, str(row.train), str(row.test), said])
-    total = [str(sum(row.train for row in rows)), str(sum(row.test for row in rows))]
+        cells.append([row.number, row.name, row.train, row.test, said])
+    total = [sum(row.train for row in rows), sum(row.test for row in rows)]
     cells.append(["all", "", *total, ""])
     return plain_table(["center", "name", "training", "test", ""], cells, left=(1, 4))
 
 
 def _labels(part: str, rows: "Sequence[CenterCensus]", names: Sequence[str]) -> str:
     counts = [row.train_labels if part == "training" else row.test_labels for row in rows]
-    cells = [[row.name, *map(str, of)] for row, of in zip(rows, counts, strict=True)]
-    cells.append(["all", *(str(sum(column)) for column in zip(*counts, strict=True))])
+    cells = [[row.name, *of] for row, of in zip(rows, counts, strict=True)]
+    cells.append(["all", *map(sum, zip(*counts, strict=True))])
     return plain_table([part, *names], cells, left=(0,))
 
 
 def _loaded(name: str, root: Path | None) -> "Dataset":
     from fedcompass.data.medical.loading import load
 
-    with _bar(name) as progress:
+    told = f"prepared {name}, {{}}: {{}} samples".format
+    with bars(f"preparing {name}, {{}}", told) as progress:
         return load(name, root, progress)
-
-
-@contextmanager
-def _bar(name: str) -> "Iterator[Progress]":
-    """A bar in a terminal, a line for each finished part elsewhere; both on stderr."""
-    if not sys.stderr.isatty():
-        yield lambda part, done, total: _tell_when_done(f"{name}, {part}", done, total)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    text = TextColumn("{task.description}", markup=False)
-    columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        tasks = {}
-
-        def show(part: str, done: int, total: int) -> None:
-            if part not in tasks:
-                tasks[part] = bars.add_task(f"preparing {name}, {part}", total=total)
-            bars.update(tasks[part], completed=done)
-
-        yield show
-
-
-def _tell_when_done(what: str, done: int, total: int) -> None:
-    if done == total:
-        print(f"prepared {what}: {total} samples", file=sys.stderr, flush=True)

@@ -1,23 +1,32 @@
-"""The options that commands which run something share, beside those that are settings."""
+"""The options that several commands share, beside those that are settings."""
 
+import re
+import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedcompass.errors import SettingsError
+from fedcompass.vocabulary import Seconds
 
 __all__ = [
+    "DataRoot",
     "Device",
     "Executor",
     "ExperimentFile",
     "MaxStack",
+    "PictureOption",
     "SetKeys",
     "Workers",
     "named",
     "next_free",
     "parse_assignment",
+    "parse_duration",
+    "picture_file",
 ]
 
 ExperimentFile = Annotated[
@@ -40,6 +49,15 @@ Executor = Annotated[
         "cuda."
     ),
 ]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder with the datasets.")]
+PictureOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Also draw it: a .png, .pdf or .svg file."),
+]
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_PART = r"(\d+(?:\.\d+)?)"
+_DURATION = re.compile(rf"(?:{_PART}h)?(?:{_PART}m)?(?:{_PART}s?)?")
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
@@ -73,3 +91,34 @@ def next_free(folder: Path, name: str) -> Path:
     while path.exists():
         path, number = folder / f"{name}-{number}", number + 1
     return path
+
+
+def parse_duration(text: str, option: str = "--budget") -> Seconds:
+    """Seconds of "9m", "1h30m", "90s" or "90".
+
+    Raises:
+        SettingsError: it is none of these, or nothing.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    parts = match.groups(default="0") if match else ()
+    seconds = sum(float(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=False))
+    if seconds <= 0:
+        raise SettingsError(f"{option} is {text!r}; allowed: such as 9m, 90s or 1h30m")
+    return seconds
+
+
+@contextmanager
+def picture_file(path: Path) -> Iterator[None]:
+    """Draw to `path` inside; says on stderr, where it disturbs no JSON, that it is done.
+
+    Raises:
+        SettingsError: the file or its folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise SettingsError(
+            f"picture {path} cannot be written: {error.strerror or error}; choose another place"
+        ) from None
+    print(f"picture: {path}", file=sys.stderr, flush=True)

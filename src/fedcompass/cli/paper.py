@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcompass.cli import options as opt
-from fedcompass.cli.duration import parse_duration
+from fedcompass.cli.options import parse_duration
 from fedcompass.cli.paper_views import (
     CellsOption,
     NameArgument,
@@ -16,7 +16,7 @@ from fedcompass.cli.paper_views import (
     plot,
     show,
 )
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _run(
     workers: opt.Workers = None,
     max_stack: opt.MaxStack = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
+    data_root: opt.DataRoot = None,
     results: ResultsOption = None,
 ) -> None:
     """Run what a table or figure needs and the results do not have yet.

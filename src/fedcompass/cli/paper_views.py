@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.options import DataRoot, picture_file
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -165,11 +166,10 @@ def plot(
     ] = None,
     seeds: _Shown = None,
     seed: Annotated[int, typer.Option(help="Of a partition or a fleet.")] = 0,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
+    data_root: DataRoot = None,
     results: ResultsOption = None,
 ) -> None:
     """Draw a figure."""
-    from fedcompass.cli.picture_file import picture_file
     from fedcompass.paper.catalogue import entry_named
     from fedcompass.paper.stored_runs import StoredRuns, results_folder
 
@@ -204,7 +204,7 @@ def plot(
 def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | None) -> None:
     from fedcompass.data.catalogue import load
     from fedcompass.data.partition import PartitionSettings, class_counts, partition
-    from fedcompass.data.pictures import draw_partition
+    from fedcompass.report.figures.setup import draw_partition
 
     (cell,) = entry.cells
     dataset = load(cell.settings.dataset, data_root)
@@ -215,8 +215,8 @@ def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | Non
 
 
 def _draw_paces(path: Path, seed: int) -> None:
+    from fedcompass.report.figures.setup import draw_fleet
     from fedcompass.simulation.fleet import Fleet, FleetSettings
-    from fedcompass.simulation.pictures import draw_fleet
 
     fleets = {
         "normal, σ = 0.3 μ": Fleet(FleetSettings(clients=50, speed="normal"), seed),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.picture_file import PictureOption, picture_file
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.options import DataRoot, PictureOption, picture_file
+from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ def partition(
     alpha2: Annotated[
         float | None, typer.Option(help="dual-dirichlet: how even a client's classes are; 0.5.")
     ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets.")] = None,
+    data_root: DataRoot = None,
     output: PictureOption = None,
     as_json: Annotated[
         bool,
@@ -53,7 +53,7 @@ def partition(
         ),
     ] = False,
 ) -> None:
-    """Deal a dataset out to clients: the table and the figure."""
+    """Split a dataset among clients and show the split: the table and the figure."""
     from fedcompass.data.catalogue import load
     from fedcompass.data.partition import PartitionSettings, class_counts
     from fedcompass.data.partition import partition as deal
@@ -84,7 +84,7 @@ def _usual_clients(dataset: "Dataset", kind: str) -> int:
 
 
 def _draw(counts: "Tensor", path: Path, title: str) -> None:
-    from fedcompass.data.pictures import draw_partition
+    from fedcompass.report.figures.setup import draw_partition
 
     with picture_file(path):
         draw_partition(counts, path, title)
@@ -105,17 +105,12 @@ def _classes_held(counts: "Tensor") -> str:
 
 
 def _table(counts: "Tensor") -> str:
-    """A row per client, a column per class; without any a dot, so that the eye finds the rest."""
+    """A row per client, a column per class; a dot for zero makes the rest easy to see."""
     total = int(counts.sum())
     rows = [
-        [
-            str(client),
-            *(str(n) if n else "." for n in row),
-            str(sum(row)),
-            f"{sum(row) / total:.1%}",
-        ]
+        [client, *(n or "." for n in row), sum(row), f"{sum(row) / total:.1%}"]
         for client, row in enumerate(counts.tolist())
     ]
-    rows.append(["all", *map(str, counts.sum(dim=0).tolist()), str(total), "100%"])
+    rows.append(["all", *counts.sum(dim=0).tolist(), total, "100%"])
     header = ["client", *(str(label) for label in range(counts.shape[1])), "total", "share"]
     return plain_table(header, rows, left=())

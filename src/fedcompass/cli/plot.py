@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcompass.cli.picture_file import picture_file
+from fedcompass.cli.options import picture_file
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedcompass.figures import RunRecord
+    from fedcompass.report.figures.records import RunRecord
+    from fedcompass.report.figures.style import Picture
 
 __all__ = ["plot"]
 
@@ -53,16 +54,16 @@ def plot(
     deviation. Text stays text in .pdf and .svg files, and colours differ for all eyes.
     """
     _check(what, metric, start, end, width)
-    from fedcompass.figures import read_runs
-    from fedcompass.figures.style import check_picture
+    from fedcompass.report.figures.records import read_runs
+    from fedcompass.report.figures.style import COLUMN, PAGE, Picture, check_picture
 
     check_picture(output)
+    picture = Picture(output, width or (PAGE if what == "timeline" else COLUMN), start, end)
     records = read_runs(runs)
+    if what == "partition" and len(records) != 1:
+        raise SettingsError(f"--what partition draws one run, not {len(records)}; give one")
     with picture_file(output):
-        if what in _SETTINGS:
-            _draw_setting(what, records, output)
-        else:
-            _draw_course(what, records, output, metric, (start, end), width)
+        _draw(what, records, picture, metric)
 
 
 def _check(
@@ -82,34 +83,27 @@ def _check(
         raise SettingsError(f"--width is {width:g}; allowed: {_NARROWEST:g} to {_WIDEST:g} inches")
 
 
-def _draw_setting(what: str, records: "Sequence[RunRecord]", path: Path) -> None:
-    """What a run was set up with."""
-    from fedcompass.figures import draw_fleets_of, draw_partition_of
-
-    if what == "fleet":
-        draw_fleets_of(records, path)
-        return
-    if len(records) != 1:
-        raise SettingsError(f"--what partition draws one run, not {len(records)}; give one")
-    draw_partition_of(records[0], path)
-
-
-def _draw_course(
-    what: str,
-    records: "Sequence[RunRecord]",
-    path: Path,
-    metric: str | None,
-    part: tuple[float, float | None],
-    width: float | None,
+def _draw(
+    what: str, records: "Sequence[RunRecord]", picture: "Picture", metric: str | None
 ) -> None:
-    """What happened in runs, or in a part of their time."""
-    from fedcompass.figures import COLUMN, PAGE, draw_accuracy, draw_staleness, draw_timeline
+    match what:
+        case "timeline":
+            from fedcompass.report.figures.timeline import draw_timeline
 
-    start, end = part
-    if what == "timeline":
-        draw_timeline(records, path, width=width or PAGE, start=start, end=end)
-    elif what == "accuracy":
-        size = width or COLUMN
-        draw_accuracy(records, path, metric=metric, width=size, start=start, end=end)
-    else:
-        draw_staleness(records, path, width=width or COLUMN, start=start, end=end)
+            draw_timeline(records, picture)
+        case "accuracy":
+            from fedcompass.report.figures.curves import draw_curves
+
+            draw_curves(records, picture, metric)
+        case "staleness":
+            from fedcompass.report.figures.staleness_bars import draw_staleness
+
+            draw_staleness(records, picture)
+        case "partition":
+            from fedcompass.report.figures.setup import draw_partition_of
+
+            draw_partition_of(records[0], picture.path)
+        case _:
+            from fedcompass.report.figures.setup import draw_fleets_of
+
+            draw_fleets_of(records, picture.path)

@@ -4,6 +4,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fedcompass.settings.aggregation import (
         AggregationSettings,
         ServerSettings,
@@ -56,6 +58,7 @@ def rule_in_words(chosen: "Strategy") -> str:
     lines = [_line("when", when), _line("formula", formula), _line("in words", words)]
     if not chosen.by_tiers and "staleness" in rule.weighting:
         lines.append(_line("st(u)", _staleness(rule.staleness)))
+    lines += [_line(symbol, meaning) for symbol, meaning in _pieces(rule)]
     return "\n".join(lines)
 
 
@@ -73,19 +76,37 @@ def _sum(chosen: "Strategy") -> tuple[str, str]:
     return _formula(rule.server, _step(rule, alone)), words
 
 
+def _pieces(rule: "AggregationSettings") -> "Iterator[tuple[str, str]]":
+    """The symbols that only pieces have."""
+    if rule.calibrated:
+        yield "h_i, h", "what client i sent last, and the sum of these by p_i"
+    if rule.since_last:
+        yield "y_i", "the model that client i sent last"
+    if rule.staleness_window is not None:
+        yield "ū_i", f"the mean of u + 1 over client i's last {rule.staleness_window} updates"
+    if rule.server.delay_limit is not None:
+        yield (
+            "η",
+            f"1, or 1 / max u of the updates where that u is above {rule.server.delay_limit}",
+        )
+
+
 def _line(name: str, text: str) -> str:
     return textwrap.fill(f"  {name:<9} {text}", _WIDTH, subsequent_indent=" " * 12)
 
 
 def _step(rule: "AggregationSettings", alone: bool) -> str:
     """What the server makes of the updates, and the model moves against."""
-    weight = f"{'' if alone else 'Σ '}{_WEIGHT[rule.weighting]}"
+    stale = " ū_i" if rule.staleness_window is not None else ""
+    weight = f"{'' if alone else 'Σ '}{_WEIGHT[rule.weighting]}{stale}"
     divisor = _DIVISOR[rule.scale]
+    change = "(Δ_i - h_i + h)" if rule.calibrated else "(y_i - w_i)" if rule.since_last else "Δ_i"
     if rule.payload == "model":
         return f"{weight} (w - w_i){divisor}"
     if rule.normalized:
-        return f"(Σ p_i Q_i / Σ p_i) {weight} Δ_i / Q_i{divisor}"
-    return f"{weight} Δ_i{divisor}"
+        per_step = "(Δ_i / Q_i - h_i + h)" if rule.calibrated else "Δ_i / Q_i"
+        return f"(Σ p_i Q_i / Σ p_i) {weight} {per_step}{divisor}"
+    return f"{weight} {change}{divisor}"
 
 
 def _step_in_words(rule: "AggregationSettings", alone: bool) -> str:
@@ -103,6 +124,7 @@ def _step_in_words(rule: "AggregationSettings", alone: bool) -> str:
 
 def _formula(server: "ServerSettings", step: str) -> str:
     rate = "" if server.learning_rate == 1 else f"{server.learning_rate:g} "
+    rate += "" if server.delay_limit is None else "η "
     match server.optimizer:
         case "plain":
             return f"w -= {rate}{step}"

@@ -9,18 +9,18 @@ import typer
 from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
-from fedcompass.cli.metric_text import metric_text
 from fedcompass.cli.options import next_free
 from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import experiment_from, given
+from fedcompass.cli.text import metric_text
 from fedcompass.errors import FedcompassError, RunFolderError
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
+    from fedcompass.report.tracking import OpenTracker
     from fedcompass.runs.folder import RunFolder
     from fedcompass.simulation.engine import Simulation
     from fedcompass.simulation.result import Result
-    from fedcompass.tracking import OpenTracker
 
 __all__ = ["describe", "run"]
 
@@ -93,13 +93,13 @@ def _watched(
     max_stack: int | None,
     openers: "list[OpenTracker]",
 ) -> "Result":
-    from fedcompass.cli.progress import Progress
+    from fedcompass.cli.progress import RunProgress
+    from fedcompass.report.tracking import FollowedRun
     from fedcompass.simulation.run import simulate
-    from fedcompass.tracking import FollowedRun
 
     followed = FollowedRun(folder.path, track.run_name(folder.path), openers)
     try:
-        with followed, Progress(experiment) as progress:
+        with followed, RunProgress(experiment) as progress:
 
             def on_progress(simulation: "Simulation") -> None:
                 progress.update(simulation)

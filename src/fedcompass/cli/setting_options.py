@@ -1,4 +1,4 @@
-"""Options that are settings: each gets its type, its help and what is allowed from its setting."""
+"""Options made from settings, which give them their type, help and allowed values."""
 
 from functools import cache
 from pathlib import Path
@@ -52,7 +52,7 @@ _BEFORE = "assignments"  # --set, which stands for all the settings without an o
 
 
 def settings_command(*without: str) -> type[TrackingCommand]:
-    """A kind of command that has these options, but for some; `given` tells which were used."""
+    """A command class with these options except some; `given` says which were used."""
 
     class SettingsCommand(TrackingCommand):
         # Made when they are asked for: the settings are not loaded to list the commands.
@@ -85,7 +85,7 @@ def experiment_from(
 
 
 def file_and_options(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-    """A file's settings with those of `given` laid over them."""
+    """A file's settings, overridden by those of `given`."""
     from fedcompass.experiment import read_experiment
     from fedcompass.settings import merged, nested
 
@@ -94,7 +94,7 @@ def file_and_options(file: Path | None, options: dict[str, Any]) -> dict[str, An
 
 
 def assigned(assignments: list[str] | None) -> dict[str, Any]:
-    """What --set says, as nested tables; the later ones win."""
+    """The --set assignments as nested tables; later ones win."""
     from fedcompass.cli.options import parse_assignment
     from fedcompass.settings import merged
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
     from fedcompass.cli.setting_rows import SettingRow
@@ -20,6 +20,13 @@ _SYMBOLS = (
     "w: the global model; Δ_i: start minus end of client i's local training, w_i its end; p_i: "
     "its share of the samples; Q_i: its local steps; u: global updates since it got its model."
 )
+
+_PIECES = """\
+Pieces of other papers, for all but fedat (docs/pieces.md):
+  calibrated              CA2FL: less what the client sent last, plus the mean of all
+  since_last              AREA: the change against what the client sent last
+  staleness_window        FedStaleWeight: who is stale on average weighs more
+  server.delay_limit      FADAS: a merge of stale updates has a smaller rate"""
 
 
 def strategies(
@@ -44,7 +51,7 @@ def _list(summaries: dict[str, str]) -> str:
         textwrap.fill(f"{name:<{indent}}{summary}", max(width, 40), subsequent_indent=" " * indent)
         for name, summary in summaries.items()
     ]
-    return "\n".join([*lines, "", "`fedcompass strategies NAME` explains one."])
+    return "\n".join([*lines, "", _PIECES, "", "`fedcompass strategies NAME` explains one."])
 
 
 def _explained(name: str, summaries: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcompass.cli import options as opt
-from fedcompass.cli.duration import parse_duration
+from fedcompass.cli.options import parse_duration
 
 if TYPE_CHECKING:
     from fedcompass.sweeps.store import Store
@@ -58,7 +58,8 @@ def sweep(
         "folder": results.path.parent / "in-progress",
         "where": on,
     }
-    with SweepProgress(given, results) as progress:
+    progress = SweepProgress(given, results)
+    with progress.live:
         failed = _carry_out(given, results, progress, options)
     print(f"{progress.state()}; {_next(progress.is_complete, failed, file, store)}")
     if failed:
@@ -76,7 +77,7 @@ def _carry_out(sweep: "Sweep", store: "Store", progress: Any, options: dict[str,
                 failed += not record.is_done
                 progress.update(record)
     except KeyboardInterrupt:
-        progress.say(f"stopped; {progress.state()}; the same command goes on")
+        progress.live.say(f"stopped; {progress.state()}; the same command goes on")
         raise typer.Exit(130) from None
     return failed
 

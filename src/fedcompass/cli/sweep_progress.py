@@ -1,13 +1,11 @@
 """Progress of a sweep: a live table in a terminal, a line per run elsewhere."""
 
-import sys
 from collections import Counter
 from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from fedcompass.cli.duration import in_words
-from fedcompass.cli.metric_text import metric_text
+from fedcompass.cli.progress import LiveTable
+from fedcompass.cli.text import in_words, metric_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["SweepProgress"]
 
 _ROWS = 24  # of the live table at most
-_Place: TypeAlias = tuple[tuple[str, ...], str]
+_TableCell: TypeAlias = tuple[tuple[str, ...], str]
 """Row and column in the live table: the labels of all axes but one, and that one's."""
 
 
 class SweepProgress:
-    """Counts the runs of each cell that are done, and guesses how long the rest will take.
+    """Counts the finished runs of each cell and estimates the time left.
 
-    is_complete: whether all are done.
+    live: shows it; use it in a `with`.
     """
 
     def __init__(self, sweep: "Sweep", store: "Store") -> None:
@@ -39,15 +37,15 @@ class SweepProgress:
         for planned in self._plan:
             self._places.setdefault(planned.experiment.key(), []).append(planned)
         self._planned = Counter(self._cell(planned) for planned in self._plan)
-        self._done: Counter[_Place] = Counter()
-        self._failed: Counter[_Place] = Counter()
+        self._done: Counter[_TableCell] = Counter()
+        self._failed: Counter[_TableCell] = Counter()
         self._finished = {key for key in self._places if store.finished(key) is not None}
         self._broke_off = {key for key in self._finished if _broke_off(store.finished(key))}
         for key in self._finished:
             self._done.update(self._cell(planned) for planned in self._places[key])
         self._before = len(self._finished)
         self._started = monotonic()
-        self._live: Any = None
+        self.live = LiveTable(self._table)
 
     @property
     def is_complete(self) -> bool:
@@ -70,17 +68,10 @@ class SweepProgress:
             self._failed.update(cells)
         if record.outcome is not None and record.outcome.broke_off:
             self._broke_off.add(record.key)
-        if self._live is None or not record.is_done or record.key in self._broke_off:
-            self.say(self._line(record))
+        if not self.live.is_live or not record.is_done or record.key in self._broke_off:
+            self.live.say(self._line(record))
 
-    def say(self, line: str) -> None:
-        """Print a line to stderr, above the live table if there is one."""
-        if self._live is None:
-            print(line, file=sys.stderr, flush=True)
-        else:
-            self._live.console.print(line, markup=False, highlight=False)
-
-    def _cell(self, planned: "Planned") -> _Place:
+    def _cell(self, planned: "Planned") -> _TableCell:
         """Where a run stands in the live table."""
         row = [label for axis, label in planned.labels.items() if axis != self._columns]
         return tuple(row), planned.labels.get(self._columns or "", "runs")
@@ -121,35 +112,12 @@ class SweepProgress:
         open_rows = {cell[0] for cell, count in self._planned.items() if self._done[cell] < count}
         return [row for row in rows if row in open_rows][:_ROWS]
 
-    def _count(self, cell: _Place) -> str:
+    def _count(self, cell: _TableCell) -> str:
         if cell not in self._planned:
             return ""
         colour = "green" if self._done[cell] == self._planned[cell] else "default"
         failed = f" [red]{self._failed[cell]} failed[/]" if self._failed[cell] else ""
         return f"[{colour}]{self._done[cell]}/{self._planned[cell]}[/]{failed}"
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(
-                get_renderable=self._table,
-                console=Console(stderr=True),
-                refresh_per_second=2,
-                transient=True,
-            )
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
 
 def _broke_off(record: "Record | None") -> bool:

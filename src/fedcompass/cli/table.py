@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcompass.cli.plain_table import plain_table
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ def table(
     reference: Annotated[
         str, typer.Option(help="What times are relative to: a label, or AXIS=LABEL.")
     ] = "fedcompass",
+    paired: Annotated[
+        bool,
+        typer.Option(
+            "--paired", help="Compare seed by seed with the reference; --columns: a table for each."
+        ),
+    ] = False,
     store: Annotated[
         Path | None, typer.Option(help="A sweep's file of results, if it is elsewhere.")
     ] = None,
@@ -48,7 +54,11 @@ def table(
     from fedcompass.sweeps.comparison import Comparison
 
     comparison = Comparison(_results(source, store), reference)
-    if output_format == "csv":
+    if paired:
+        from fedcompass.cli.paired_table import paired_shapes
+
+        shapes = paired_shapes(comparison.results, reference, _axes(columns))
+    elif output_format == "csv":
         shapes = [every_number(comparison)]
     elif rows is None and columns is None:
         shapes = [listing(comparison)]

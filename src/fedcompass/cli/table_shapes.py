@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import product
 from math import isnan
 
-from fedcompass.cli.metric_text import metric_text
+from fedcompass.cli.text import metric_text
 from fedcompass.errors import SettingsError
 from fedcompass.sweeps.comparison import Comparison, GridPoint
 from fedcompass.sweeps.grid import label_of
 from fedcompass.sweeps.over_seeds import troubles
 
-__all__ = ["Shape", "every_number", "grids", "listing", "notes"]
+__all__ = ["Shape", "check_axes", "every_number", "grids", "listing", "notes"]
 
 _NOTHING = "-"  # fewer than half of the seeds reached the target, or there is nothing to divide by
 _NOT_YET = "…"
@@ -85,7 +85,7 @@ def grids(
         SettingsError: there is no such axis, or it is named twice.
     """
     axes = comparison.results.axes
-    _check_axes([*down, *across], list(axes))
+    check_axes([*down, *across], list(axes))
     down = down or [axis for axis in [comparison.axis] if axis not in across]
     across = across or [axis for axis in axes if axis not in down]
     others = [axis for axis in axes if axis not in (*down, *across)]
@@ -148,7 +148,12 @@ def notes(comparison: Comparison) -> list[str]:
     return lines + troubles(done)
 
 
-def _check_axes(named: Sequence[str], known: Sequence[str]) -> None:
+def check_axes(named: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse an axis that is not there, or is named twice.
+
+    Raises:
+        SettingsError: naming it.
+    """
     for number, axis in enumerate(named):
         if axis not in known:
             raise SettingsError(f"axis {axis!r} is not in these results; they have: {_axes(known)}")

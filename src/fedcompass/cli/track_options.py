@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedcompass.tracking import OpenTracker
+    from fedcompass.report.tracking import OpenTracker
 
 __all__ = ["Mlflow", "TensorBoard", "TrackingCommand", "run_name", "tracker_openers"]
 
@@ -64,12 +64,12 @@ def tracker_openers(tensorboard: str | None, mlflow: str | None) -> "list[OpenTr
     """
     openers: list[OpenTracker] = []
     if tensorboard is not None:
-        from fedcompass.tracking.tensorboard import tensorboard_opener
+        from fedcompass.report.tracking.tensorboard import tensorboard_opener
 
         _refuse_experiment_file("--tensorboard", tensorboard)
         openers.append(tensorboard_opener(Path(tensorboard or "tensorboard")))
     if mlflow is not None:
-        from fedcompass.tracking.mlflow import mlflow_opener, usual_uri
+        from fedcompass.report.tracking.mlflow import mlflow_opener, usual_uri
 
         _refuse_experiment_file("--mlflow", mlflow)
         openers.append(mlflow_opener(mlflow or usual_uri()))

@@ -22,8 +22,8 @@ def watch(
     open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Serve the report page of runs, updated as they go on; Ctrl-C ends it, the runs go on."""
+    from fedcompass.report.live_server import LiveServer
     from fedcompass.report.run_files import find_runs
-    from fedcompass.report.server import LiveServer
 
     with LiveServer(find_runs(runs), host, port) as server:
         print(f"watch: {server.url}  (Ctrl-C ends it)", flush=True)

@@ -1,6 +1,5 @@
 """Load a dataset by name: found, checked against its published checksums, in memory."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -10,22 +9,10 @@ from numpy.typing import NDArray
 from fedcompass.data import cifar
 from fedcompass.data.dataset import Dataset
 from fedcompass.data.idx import read_checked, read_idx
-from fedcompass.data.places import candidates, not_found
-from fedcompass.data.sources import (
-    BUNDLED,
-    CIFAR10,
-    MEDICAL,
-    MNIST,
-    NAMES,
-    SOURCES,
-    Source,
-    SourceFile,
-    source,
-)
+from fedcompass.data.places import candidates, files_in, not_found, stored_files
+from fedcompass.data.sources import BUNDLED, CIFAR10, MEDICAL, MNIST, NAMES, Source, source
 
 __all__ = ["NAMES", "load"]
-
-_BUNDLED_FOLDER = Path(__file__).parent / "bundled" / BUNDLED
 
 
 def load(name: str, root: Path | None = None) -> Dataset:
@@ -68,44 +55,24 @@ def _assemble(
 
 def _read_bundled() -> list[NDArray[np.uint8]]:
     # No checksum here: the files are part of the package, and a test compares them with MNIST.
-    paths = [_BUNDLED_FOLDER / file.name for file in MNIST.files]
-    return [_with_channel(read_idx(path, _dimensions(path.name))) for path in paths]
+    return [_with_channel(read_idx(p, _dimensions(p.name))) for p in stored_files(BUNDLED)]
 
 
 def _read_idx_files(known: Source, root: Path | None) -> list[NDArray[np.uint8]]:
     closest = ""
-    for folder in candidates(known, root):
-        paths = [_stored(folder, file) for file in known.files]
-        if all(paths) and not _belongs_to_another(folder, known):
+    for folder in candidates(known.folders, root):
+        paths = files_in(folder, known)
+        if all(paths):
             return [
                 _with_channel(read_checked(path, _dimensions(file.name), file))
                 for path, file in zip(paths, known.files, strict=True)
                 if path is not None
             ]
-        if any(paths) and not all(paths):
+        if any(paths):
             absent = [f.name for f, path in zip(known.files, paths, strict=True) if path is None]
             closest = closest or f"; {folder} lacks {', '.join(absent)}"
     wanted = f"{known.files[0].name} and {len(known.files) - 1} more files"
     raise not_found(known, wanted, root, closest)
-
-
-def _stored(folder: Path, file: SourceFile) -> Path | None:
-    """The file as published, or unpacked if its content can be checked."""
-    if (path := folder / file.name).is_file():
-        return path
-    unpacked = folder / file.name.removesuffix(".gz")
-    return unpacked if file.content_md5 and unpacked.is_file() else None
-
-
-def _belongs_to_another(folder: Path, known: Source) -> bool:
-    """Whether a folder holds another dataset under the same file names (MNIST, Fashion-MNIST)."""
-    labels = known.files[-1].name  # the smallest file
-    path = folder / labels
-    if not path.is_file():
-        return False
-    md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-    others = (other for other in SOURCES.values() if other is not known)
-    return any(file.md5 == md5 for other in others for file in other.files)
 
 
 def _dimensions(file_name: str) -> int:
@@ -118,7 +85,7 @@ def _with_channel(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _read_cifar(known: Source, root: Path | None) -> tuple[NDArray[np.uint8], ...]:
-    for folder in candidates(known, root):
+    for folder in candidates(known.folders, root):
         for version in cifar.VERSIONS:
             if (place := cifar.find(folder, version)) is not None:
                 return cifar.read(place, version)

@@ -4,7 +4,6 @@ The md5 of each batch file is checked, wherever it was found, so an archive may 
 anew. Archives are read member by member in memory: nothing is written to disk.
 """
 
-import hashlib
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcompass.data.places import md5_of
 from fedcompass.data.restricted_pickle import UnsafePickle, read_byte_arrays
 from fedcompass.errors import DataError
 
@@ -120,7 +120,7 @@ def read(place: Path, version: Version) -> tuple[Bytes, Bytes, Bytes, Bytes]:
 
 
 def _checked(place: Path, version: Version, name: str, content: bytes) -> tuple[Bytes, Bytes]:
-    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    md5 = md5_of(content)
     if md5 != version.batches[name]:
         raise DataError(
             f"{name} in {place} is not the published one: its md5 is {md5}, "

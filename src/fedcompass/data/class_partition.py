@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcompass.data.apportion import apportion, fill_empty_rows
-from fedcompass.data.partition_settings import ClassRange
 from fedcompass.errors import SettingsError
+from fedcompass.settings.data import ClassRange
 
 __all__ = ["assign_classes", "draw_class_counts"]
 

@@ -20,7 +20,7 @@ Progress: TypeAlias = Callable[[str, int, int | None], None]
 _TIMEOUT_SECONDS = 30.0
 _CHUNK = 256 * 1024
 _BROKEN = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
-_TRIES = 3  # per mirror: a broken connection is resumed, a resumed file that is wrong starts anew
+_TRIES = 3  # per mirror: a broken connection is resumed, a wrong resumed file starts over
 
 
 def fetch(
@@ -98,7 +98,7 @@ def _from_mirror(url: str, part: Path, file: SourceFile, report: Progress) -> st
 
 
 def _append(url: str, part: Path, name: str, report: Progress) -> None:
-    """Ask for what the part file lacks and write it; a server that ignores Range starts anew."""
+    """Request what the part file lacks and append it; start over if the server ignores Range."""
     have = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "fedcompass", "Accept-Encoding": "identity"}
     if have:

@@ -5,7 +5,6 @@ Header: two zero bytes, a type code, the number of dimensions, then each dimensi
 """
 
 import gzip
-import hashlib
 import struct
 import zlib
 from io import BytesIO
@@ -15,6 +14,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcompass.data.places import md5_of
 from fedcompass.data.sources import SourceFile
 from fedcompass.errors import DataError
 
@@ -43,14 +43,14 @@ def read_checked(path: Path, dimensions: int, published: SourceFile) -> NDArray[
         DataError: as `read_idx`, and for a file that is not the published one.
     """
     packed = _read_bytes(path)
-    if _md5(packed) == published.md5:
+    if md5_of(packed) == published.md5:
         return parse_idx(packed, path, dimensions)
     values = parse_idx(packed, path, dimensions)
-    if published.content_md5 is None or _md5(_header(values) + values.tobytes()) != (
+    if published.content_md5 is None or md5_of(_header(values) + values.tobytes()) != (
         published.content_md5
     ):
         raise DataError(
-            f"{path} is not the published {published.name}: its md5 is {_md5(packed)}, "
+            f"{path} is not the published {published.name}: its md5 is {md5_of(packed)}, "
             f"published is {published.md5}; delete it and fetch it again"
         )
     return values
@@ -100,7 +100,3 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""Deal training samples out to clients: each to exactly one, none left without.
+"""Split training samples among clients: each sample to one client, no client without samples.
 
 The class and dual Dirichlet partitions are the paper's (appendix "Classic Dataset Partition
 Strategy"): they decide how many samples of each class a client gets; which ones is a shuffle.
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fedcompass.data.class_partition import draw_class_counts
 from fedcompass.data.dual_dirichlet import draw_dirichlet_counts
-from fedcompass.data.partition_settings import (
+from fedcompass.errors import SettingsError
+from fedcompass.settings.data import (
     ClassRange,
     PartitionKind,
     PartitionSettings,
     paper_class_range,
 )
-from fedcompass.errors import SettingsError
 
 __all__ = ["PartitionKind", "PartitionSettings", "class_counts", "paper_class_range", "partition"]
 
@@ -40,7 +40,7 @@ def partition(
     Args:
         targets: of the training samples; the `iid` and `center` partitions only count them.
         classes: how many classes there are.
-        clients: how many clients to deal to.
+        clients: how many clients there are.
         settings: which partition, and its parameters.
         seed: a whole number from 0 up.
         centers: the natural center of each sample, for the `center` partition.

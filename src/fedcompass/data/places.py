@@ -1,13 +1,22 @@
-"""Where datasets are looked for: a given root, `$FEDCOMPASS_DATA`, the cache folder."""
+"""Where datasets are looked for and found: a given root, `$FEDCOMPASS_DATA`, the cache folder."""
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fedcompass.data.sources import Source
+from fedcompass.data.sources import BUNDLED, CIFAR10, MNIST, SOURCES, Source, SourceFile
 from fedcompass.errors import DataError
 
-__all__ = ["cache_folder", "candidates", "not_found", "roots"]
+__all__ = [
+    "cache_folder",
+    "candidates",
+    "files_in",
+    "md5_of",
+    "not_found",
+    "roots",
+    "stored_files",
+]
 
 
 def cache_folder() -> Path:
@@ -23,10 +32,10 @@ def roots(root: Path | None = None) -> list[Path]:
     return list(dict.fromkeys(place.expanduser() for place in places if place is not None))
 
 
-def candidates(source: Source, root: Path | None = None) -> Iterator[Path]:
-    """Existing folders that may hold a dataset, in the order searched."""
+def candidates(folders: Iterable[str], root: Path | None = None) -> Iterator[Path]:
+    """Those of a dataset's folders that are there, in the order searched."""
     for place in roots(root):
-        for folder in source.folders:
+        for folder in folders:
             if (path := place / folder).is_dir():
                 yield path
 
@@ -40,3 +49,50 @@ def not_found(source: Source, wanted: str, root: Path | None = None, also: str =
         f"(and there in {folders}){also}; run `fedcompass data fetch {source.name}`, "
         "or name the folder that holds it with --data-root or $FEDCOMPASS_DATA"
     )
+
+
+def stored_files(name: str, root: Path | None = None) -> list[Path]:
+    """The files of a dataset that would be read, none if it is nowhere; they are not checked."""
+    if name == BUNDLED:
+        folder = Path(__file__).parent / "bundled" / BUNDLED
+        return [folder / file.name for file in MNIST.files]
+    known = SOURCES[name]
+    for folder in candidates(known.folders, root):
+        files = _cifar_files(folder) if known is CIFAR10 else files_in(folder, known)
+        present = [path for path in files if path is not None]
+        if present and len(present) == len(files):
+            return present
+    return []
+
+
+def files_in(folder: Path, source: Source) -> list[Path | None]:
+    """A dataset's files in a folder, None for each that is not there or another dataset's."""
+    paths = [_stored(folder, file) for file in source.files]
+    smallest = paths[-1]  # labels: MNIST's and Fashion-MNIST's files have the same names
+    others = {f.md5 for other in SOURCES.values() if other is not source for f in other.files}
+    if smallest is not None and md5_of(smallest.read_bytes()) in others:
+        return [None] * len(paths)
+    return paths
+
+
+def _stored(folder: Path, file: SourceFile) -> Path | None:
+    """The file as published, or unpacked if its content can be checked."""
+    if (path := folder / file.name).is_file():
+        return path
+    unpacked = folder / file.name.removesuffix(".gz")
+    return unpacked if file.content_md5 and unpacked.is_file() else None
+
+
+def _cifar_files(folder: Path) -> list[Path | None]:
+    from fedcompass.data.cifar import VERSIONS, find
+
+    for version in VERSIONS:
+        if (place := find(folder, version)) is not None:
+            batches = [place / name for name in version.batches] if place.is_dir() else [place]
+            return [batch for batch in batches if batch.is_file()]
+    return []
+
+
+def md5_of(content: bytes) -> str:
+    """The checksum by which published files are known."""
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedcompass.data.medical.sources import SOURCES as MEDICAL_SOURCES
+from fedcompass.data.medical.published import SOURCES as MEDICAL_SOURCES
 from fedcompass.errors import SettingsError
 from fedcompass.settings import unknown_key
 

@@ -8,21 +8,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedcompass.deployment.federation import Federation
-    from fedcompass.deployment.server import serve
-    from fedcompass.deployment.server_settings import FederationSettings
-    from fedcompass.deployment.summary import Summary
-    from fedcompass.deployment.trainer import Site, Trainer
+    from fedcompass.deployment.app.trainer import Site, Trainer
+    from fedcompass.deployment.server.federation import Federation
+    from fedcompass.deployment.server.federation_settings import FederationSettings
+    from fedcompass.deployment.server.federation_summary import Summary
+    from fedcompass.deployment.server.serve import serve
 
 __all__ = ["Federation", "FederationSettings", "Site", "Summary", "Trainer", "serve"]
 
 _HOME = {
-    "Federation": "fedcompass.deployment.federation",
-    "FederationSettings": "fedcompass.deployment.server_settings",
-    "Site": "fedcompass.deployment.trainer",
-    "Summary": "fedcompass.deployment.summary",
-    "Trainer": "fedcompass.deployment.trainer",
-    "serve": "fedcompass.deployment.server",
+    "Federation": "fedcompass.deployment.server.federation",
+    "FederationSettings": "fedcompass.deployment.server.federation_settings",
+    "Site": "fedcompass.deployment.app.trainer",
+    "Summary": "fedcompass.deployment.server.federation_summary",
+    "Trainer": "fedcompass.deployment.app.trainer",
+    "serve": "fedcompass.deployment.server.serve",
 }
 
 

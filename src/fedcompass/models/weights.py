@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedcompass.errors import SettingsError
-from fedcompass.models.registry import build
+from fedcompass.models.networks import build
 
 __all__ = ["build_from", "load_weights"]
 

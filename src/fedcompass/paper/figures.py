@@ -11,7 +11,7 @@ from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import SETTLING, FleetGroups
 from fedcompass.paper.stored_runs import StoredRun, StoredRuns, value_at
 from fedcompass.paper.timelines import TIMELINES, UNTIL, Task, clock, schedule, tasks
-from fedcompass.simulation.timetable import Merge
+from fedcompass.simulation.timetable import ScheduledMerge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,7 +123,7 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     for task in drawn:
         _draw_task(axes, task)
     for entry in schedule(name):
-        if isinstance(entry, Merge) and entry.group:
+        if isinstance(entry, ScheduledMerge) and entry.group:
             text = f"group {entry.group}\nmerges {clock(entry.time)}"
             axes.annotate(text, (entry.time, -0.55), fontsize=6.5, ha="center", va="bottom")
             axes.axvline(entry.time, color="0.75", linewidth=0.7, linestyle=":", zorder=0)

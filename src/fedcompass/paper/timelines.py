@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.timetable import Dispatch, Merge, timetable
+from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask, timetable
 
 __all__ = ["TIMELINES", "UNTIL", "Task", "clock", "schedule", "schedule_lines", "tasks"]
 
@@ -38,7 +38,7 @@ class Task:
     group: int | None
 
 
-def schedule(figure: str, until: float = UNTIL) -> list[Dispatch | Merge]:
+def schedule(figure: str, until: float = UNTIL) -> list[ScheduledTask | ScheduledMerge]:
     """Who is sent to train and what is merged, in order of time."""
     settings = CompassSettings(min_steps=20, max_steps=100, latest=1.2, min_clients=5)
     clients = dict.fromkeys(_STEPS_PER_MINUTE, 100)
@@ -52,7 +52,7 @@ def tasks(figure: str, until: float = UNTIL) -> list[Task]:
     rounds = dict.fromkeys(_STEPS_PER_MINUTE, 0)
     found = []
     for entry in schedule(figure, until):
-        if isinstance(entry, Dispatch):
+        if isinstance(entry, ScheduledTask):
             pace = _pace(figure, entry.client, rounds[entry.client])
             rounds[entry.client] += 1
             ends = entry.time + entry.steps * pace
@@ -81,13 +81,13 @@ def clock(minutes: float) -> str:
     return f"{seconds // 60:02}:{seconds % 60:02}"
 
 
-def schedule_lines(entries: Sequence[Dispatch | Merge]) -> list[str]:
+def schedule_lines(entries: Sequence[ScheduledTask | ScheduledMerge]) -> list[str]:
     """The schedule in sentences, as the paper tells it."""
     return [_told(entry) for entry in entries]
 
 
-def _told(entry: Dispatch | Merge) -> str:
-    if isinstance(entry, Dispatch):
+def _told(entry: ScheduledTask | ScheduledMerge) -> str:
+    if isinstance(entry, ScheduledTask):
         where = f"group {entry.group}" if entry.group else "warm-up"
         return f"{clock(entry.time)}  client {entry.client} trains {entry.steps:>3} steps ({where})"
     updates = ", ".join(f"client {client} (stale {u})" for client, u in entry.contributions)

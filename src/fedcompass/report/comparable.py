@@ -1,12 +1,12 @@
 """Which runs belong into one comparison, which are the same run twice, and what was left out."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from fedcompass.errors import FedcompassError
 from fedcompass.report.run_files import RunFiles
-from fedcompass.runs.journal import holds_events, read_journal
+from fedcompass.runs.journal import holds_events
 
 __all__ = ["LeftOut", "chosen_runs", "in_words"]
 
@@ -71,13 +71,10 @@ def _has_begun(run: RunFiles) -> bool:
 
 
 def _identity(run: RunFiles) -> str:
-    """Equal for runs that must have come to the same; a federation never comes to the same."""
+    """Equal for runs that must have the same result; two federations never must."""
     settings = run.settings()
     if run.kind != "simulation" or settings is None:
-        lines: Iterator[tuple[int, Mapping[str, Any]]] = (
-            read_journal(run.journal) if run.journal.is_file() else iter(())
-        )
-        _, header = next(lines, (0, {}))
+        header = next(run.records(), {})
         return json.dumps([run.kind, header.get("run", str(run.path.resolve()))])
     data = {key: value for key, value in settings.get("data", {}).items() if key != "root"}
     return json.dumps([run.kind, {**settings, "data": data}], sort_keys=True, default=str)

@@ -1,4 +1,4 @@
-"""What the files of runs have gained since a page last heard of them."""
+"""New lines and facts in the files of runs, for a page that follows them."""
 
 import os
 import zlib
@@ -18,7 +18,7 @@ _FILES = ("journal", "metrics")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One piece of news; `place` is where to go on after it."""
+    """One message to a page; `place` says where to continue after it."""
 
     kind: str  # facts, lines, reset or done
     content: dict[str, Any]
@@ -26,7 +26,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class _Place:
+class _ReadUpTo:
     """How far a file was read: which file, so many bytes, and what the last ones were."""
 
     inode: int = 0
@@ -34,7 +34,7 @@ class _Place:
     ending: int = 0
 
     def still_fits(self, path: Path) -> bool:
-        """Whether the file has the bytes it had; a resumed run may have cut it and gone on."""
+        """Whether the file still has the bytes read; a resumed run may have cut it."""
         if self.inode == 0:
             return True
         try:
@@ -50,15 +50,15 @@ class Following:
 
     Args:
         runs: whose files.
-        place: the `Message.place` of the last message that arrived; from anything else, or from a
-            place in files that were replaced or cut meanwhile, everything is told anew.
+        place: the `Message.place` of the last message that arrived. Otherwise, or if files were
+            replaced or cut since, all messages are sent again.
     """
 
     def __init__(self, runs: Sequence[RunFiles], place: str | None = None) -> None:
         self._runs = runs
         known = _places(place, 2 * len(runs))
         self._begun = known is not None
-        self._places = known or [_Place() for _ in range(2 * len(runs))]
+        self._places = known or [_ReadUpTo() for _ in range(2 * len(runs))]
         self._stamps: list[tuple[int, ...] | None] = [None] * len(runs)
 
     def news(self) -> Iterator[Message]:
@@ -66,7 +66,7 @@ class Following:
         finished = all(run.finished for run in self._runs)  # before the lines: none comes after
         fits = (place.still_fits(self._path(i)) for i, place in enumerate(self._places))
         if not self._begun or not all(fits):
-            self._places = [_Place() for _ in self._places]
+            self._places = [_ReadUpTo() for _ in self._places]
             self._begun = True
             yield self._message("reset", {})
         for number, run in enumerate(self._runs):
@@ -133,10 +133,10 @@ def _ending(file: int, offset: int) -> int:
     return zlib.crc32(last) if len(last) == offset - start else -1
 
 
-def _places(text: str | None, count: int) -> list[_Place] | None:
+def _places(text: str | None, count: int) -> list[_ReadUpTo] | None:
     try:
         pairs = [part.split(".") for part in (text or "").split("-")]
-        places = [_Place(int(inode), int(offset), int(crc)) for inode, offset, crc in pairs]
+        places = [_ReadUpTo(int(inode), int(offset), int(crc)) for inode, offset, crc in pairs]
     except ValueError:
         return None
     right = len(places) == count and all(p.inode >= 0 and p.offset >= 0 for p in places)

@@ -4,15 +4,11 @@ import base64
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedcompass.errors import RunFolderError
-from fedcompass.runs.journal import read_journal
-
-__all__ = ["Packed", "pack_journal", "pack_metrics"]
+__all__ = ["Packed", "pack"]
 
 _DIGITS = 9
 """Significant digits kept of a number: far more than a picture shows, and half the bytes."""
@@ -33,50 +29,13 @@ class Packed:
     kinds: Mapping[str, int] = field(default_factory=dict)
 
 
-def pack_journal(path: Path, limit: int) -> Packed:
-    """A journal in at most about `limit` characters; the end of a longer one is left out.
-
-    Raises:
-        JournalError: it cannot be read.
-    """
-    if not path.is_file():
-        return Packed("")
-    kinds: Counter[str] = Counter()
-
-    def counted() -> Iterator[dict[str, Any]]:
-        for _, record in read_journal(path):
-            kinds[record.get("event") or record.get("command") or ""] += 1
-            yield record
-
-    packed = _pack(counted(), limit)
-    return replace(packed, kinds=dict(kinds))
-
-
-def pack_metrics(path: Path, limit: int) -> Packed:
-    """A run's evaluations; a last line cut off by a crash is left out.
-
-    Raises:
-        RunFolderError: a line is damaged.
-    """
-    return _pack(_metric_rows(path), limit) if path.is_file() else Packed("")
-
-
-def _metric_rows(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):
-                return
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise RunFolderError(f"{path}: line {number} is damaged: {error}") from None
-
-
-def _pack(records: Iterator[dict[str, Any]], limit: int) -> Packed:
+def pack(records: Iterable[Mapping[str, Any]], limit: int) -> Packed:
+    """Lines in at most about `limit` characters; the end of longer ones is left out."""
     packer = zlib.compressobj(level=9, wbits=31)  # 31: with gzip's header, without a date
     parts: list[bytes] = []
     lines: list[str] = []
     size = left_out = 0
+    kinds: Counter[str] = Counter()
 
     def flush(how: Callable[[], bytes] | None = None) -> int:
         nonlocal lines
@@ -87,6 +46,7 @@ def _pack(records: Iterator[dict[str, Any]], limit: int) -> Packed:
         return len(part)
 
     for record in records:
+        kinds[record.get("event") or record.get("command") or ""] += 1
         if size * 4 / 3 > limit:
             left_out += 1
             continue
@@ -94,7 +54,8 @@ def _pack(records: Iterator[dict[str, Any]], limit: int) -> Packed:
         if len(lines) == _LINES_AT_ONCE:
             size += flush()
     flush(packer.flush)
-    return Packed(base64.b64encode(b"".join(parts)).decode("ascii"), left_out)
+    text = base64.b64encode(b"".join(parts)).decode("ascii")
+    return Packed(text if kinds else "", left_out, dict(kinds))
 
 
 def _rounded(value: Any) -> Any:

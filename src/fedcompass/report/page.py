@@ -55,9 +55,9 @@ def page(facts: str, blocks: Mapping[str, str], *, live: bool = False) -> str:
 
 
 def content_policy(*, live: bool) -> str:
-    """Let the browser run and show what is in the page, and reach nothing but a live page's server.
+    """A policy that allows the page's own script and style, a live page's server, and nothing else.
 
-    Even if a run's text found its way into the markup, it could not run.
+    Text of a run that got into the markup could not run.
     """
     connect = "connect-src 'self'; " if live else ""
     return (

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fedcompass.errors import RunFolderError
+from fedcompass.runs.files import make_folder
 from fedcompass.runs.journal import FileJournal, Journal
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.compass import CompassSettings
@@ -42,12 +42,7 @@ def new_record(folder: Path, settings: CompassSettings, **facts: Any) -> FileJou
         RunFolderError: the folder exists already or cannot be made.
         JournalError: the journal cannot be written.
     """
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise RunFolderError(
-            f"{folder} cannot be made: {error.strerror}; choose another folder"
-        ) from None
+    make_folder(folder)
     strategy = {
         "name": "fedcompass",
         "scheduler": "compass",

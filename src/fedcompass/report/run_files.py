@@ -2,15 +2,16 @@
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import finite
+from fedcompass.runs.journal import read_journal
 
-__all__ = ["RunFiles", "find_runs", "plain_json"]
+__all__ = ["RunFiles", "find_runs", "flat", "plain_json"]
 
 _SETTINGS = {"experiment.toml": "simulation", "deployment.toml": "deployment"}
 _SCHEDULE = "schedule"  # a journal alone: nothing was trained
@@ -97,9 +98,8 @@ class RunFiles:
         settings = self.settings() or {}
         kept = {key: settings[key] for key in _COMMON if key in settings}
         kept["target_metric"] = settings.get("evaluation", settings).get("target_metric")
-        flat = {"kind": self.kind, **_flat(kept)}
-        flat.pop("data.root", None)
-        return {"settings": flat, "label": _label(self.kind, settings)}
+        shared = {key: str(value) for key, value in flat(kept).items() if key != "data.root"}
+        return {"settings": {"kind": self.kind, **shared}, "label": _label(self.kind, settings)}
 
     def summary(self) -> Any:
         """What came out; None if the run is not over.
@@ -124,6 +124,34 @@ class RunFiles:
                     raise _damaged(path, error) from None
                 return settings
         return None
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The journal's lines, its header first; none if there is no journal.
+
+        Raises:
+            JournalError: it cannot be read.
+        """
+        if self.journal.is_file():
+            yield from (record for _, record in read_journal(self.journal))
+
+    def evaluations(self) -> Iterator[dict[str, Any]]:
+        """One row per evaluation; a last line cut off by a crash is left out.
+
+        Raises:
+            RunFolderError: a line is damaged.
+        """
+        if not self.metrics.is_file():
+            return
+        with self.metrics.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith("\n"):
+                    return
+                try:
+                    yield dict(json.loads(line))
+                except (ValueError, TypeError) as error:
+                    raise RunFolderError(
+                        f"{self.metrics}: line {number} is damaged: {error}; leave the run out"
+                    ) from None
 
     def _json(self, name: str) -> Any:
         path = self.path / name
@@ -183,15 +211,13 @@ def _label(kind: str, settings: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested tables as dotted keys, values as text."""
-    flat: dict[str, str] = {}
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys."""
+    found: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = str(value)
-    return flat
+        nested = isinstance(value, Mapping)
+        found |= flat(value, f"{prefix}{key}.") if nested else {prefix + key: value}
+    return found
 
 
 def _model_bytes(models: Iterable[Path]) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fedcompass.errors import FedcompassError, RunFolderError
 from fedcompass.report.comparable import LeftOut, chosen_runs, in_words
-from fedcompass.report.packing import Packed, pack_journal, pack_metrics
+from fedcompass.report.packing import Packed, pack
 from fedcompass.report.page import page
 from fedcompass.report.run_files import RunFiles, plain_json
 from fedcompass.runs.files import replacing
@@ -106,8 +106,8 @@ def _packed(runs: Sequence[RunFiles], left_out: list[LeftOut]) -> dict[RunFiles,
 
 
 def _pack(run: RunFiles, limit: int) -> _Lines:
-    metrics = pack_metrics(run.metrics, limit // 2)
-    journal = pack_journal(run.journal, limit - len(metrics.text))
+    metrics = pack(run.evaluations(), limit // 2)
+    journal = pack(run.records(), limit - len(metrics.text))
     cut_short = _cut_short(run, journal)
     facts = {**run.facts(), "left_out": journal.left_out, "cut_short": cut_short}
     if cut_short:

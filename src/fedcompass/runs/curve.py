@@ -54,9 +54,14 @@ class Curve:
 
     def time_to(self, target: float | None) -> Seconds | None:
         """When a target was first reached; None: not yet, or there is none."""
+        row = self.row_at(target)
+        return None if row is None else float(row["time"])
+
+    def row_at(self, target: float | None) -> Row | None:
+        """The first row that reached a target; None: not yet, or there is none."""
         if target is None:
             return None
-        return next((float(row["time"]) for row in self.rows if self.reaches(row, target)), None)
+        return next((row for row in self.rows if self.reaches(row, target)), None)
 
     def _score(self, row: Row) -> float:
         """Such that higher is better; what is missing or not a number is the worst."""

@@ -12,7 +12,15 @@ from typing import Any
 from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import json_text
 
-__all__ = ["FolderLock", "LineFile", "replacing", "write_whole"]
+__all__ = [
+    "FolderLock",
+    "GrowingFile",
+    "LineFile",
+    "locked",
+    "make_folder",
+    "replacing",
+    "write_whole",
+]
 
 
 class FolderLock:
@@ -51,6 +59,30 @@ class FolderLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def make_folder(path: Path, *, exist_ok: bool = False) -> None:
+    """Make a run's folder and those above it.
+
+    Raises:
+        RunFolderError: it cannot be made, or is there already.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=exist_ok)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be made: {error.strerror}; choose another folder"
+        ) from None
+
+
+@contextmanager
+def locked(handle: int) -> Iterator[None]:
+    """Wait until no other process has an open file to itself, and keep it so meanwhile."""
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 @contextmanager
@@ -112,15 +144,7 @@ class LineFile:
 
     def records(self) -> list[dict[str, Any]]:
         """All lines; one that is damaged is left out."""
-        found = []
-        for line in self._path.read_bytes().splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                found.append(record)
-        return found
+        return list(_records(self._path.read_bytes()))
 
     def append(self, records: list[dict[str, Any]]) -> None:
         """Add lines.
@@ -138,6 +162,33 @@ class LineFile:
                     os.fsync(file.fileno())
         except OSError as error:
             raise _failure(self._path, error) from None
+
+
+class GrowingFile:
+    """Reads JSON lines that another process appends; a line cut off so far is left for later."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+
+    def new_records(self) -> list[dict[str, Any]]:
+        """Whole lines that were not read before; one that is damaged is left out."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except OSError:  # not there yet
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return list(_records(whole))
+
+
+def _records(lines: bytes) -> Iterator[dict[str, Any]]:
+    for line in lines.splitlines():
+        with suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                yield record
 
 
 def _failure(path: Path, error: OSError) -> RunFolderError:

@@ -22,7 +22,7 @@ from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import json_text
 from fedcompass.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, save_model
 from fedcompass.runs.curve import Row
-from fedcompass.runs.files import FolderLock, write_whole
+from fedcompass.runs.files import FolderLock, LineFile, make_folder, write_whole
 from fedcompass.runs.journal import FileJournal, holds_events
 
 __all__ = ["RunFolder"]
@@ -37,7 +37,8 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self._checkpoint = path / "checkpoint.safetensors"
         self._summary = path / "summary.json"
-        self._metric_lines = 0  # written by this process
+        self._metrics: LineFile | None = None  # once this process has written it
+        self._metric_lines = 0
 
     @property
     def begun(self) -> bool:
@@ -51,12 +52,7 @@ class RunFolder:
 
     def make(self, *, exist_ok: bool = False) -> None:
         """Make the folder and those above it, or say why that cannot be."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=exist_ok)
-        except OSError as error:
-            raise RunFolderError(
-                f"{self.path} cannot be made: {error.strerror}; choose another folder"
-            ) from None
+        make_folder(self.path, exist_ok=exist_ok)
 
     def lock(self) -> FolderLock:
         """Keep other processes from running the same folder.
@@ -119,10 +115,16 @@ class RunFolder:
         save_checkpoint(self._checkpoint, tensors, facts)
 
     def write_metrics(self, rows: list[Row]) -> None:
-        """Append the rows that are not in the file yet; the first time, write it anew."""
-        lines = [json_text(row) + "\n" for row in rows[self._metric_lines :]]
-        with self.metrics.open("a" if self._metric_lines else "w", encoding="utf-8") as file:
-            file.writelines(lines)
+        """Append the rows that are not in the file yet; the first time, write it anew.
+
+        Raises:
+            RunFolderError: it cannot be written.
+        """
+        if self._metrics is None:
+            write_whole(self.metrics, "".join(json_text(row) + "\n" for row in rows))
+            self._metrics = LineFile(self.metrics)
+        else:
+            self._metrics.append(rows[self._metric_lines :])
         self._metric_lines = len(rows)
 
     def save_model(self, name: str, tensors: Mapping[str, Tensor]) -> None:

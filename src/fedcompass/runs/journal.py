@@ -42,8 +42,11 @@ _AT_ONCE = 1 << 20  # bytes
 class Journal(Protocol):
     """Takes down what happens in a run, in order."""
 
-    def event(self, event: Event) -> None:
-        """An event was taken in; its commands follow."""
+    def event(self, event: Event, **notes: Any) -> None:
+        """An event was taken in; its commands follow.
+
+        Notes are facts about how it came, for people; what is kept to be replayed has none.
+        """
         ...
 
     def command(self, command: Command, **notes: Any) -> None:
@@ -54,7 +57,7 @@ class Journal(Protocol):
 class NoJournal:
     """Forgets everything."""
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **_: Any) -> None:
         """Forget an event."""
 
     def command(self, command: Command, **notes: Any) -> None:
@@ -67,10 +70,10 @@ class Tee:
     def __init__(self, *journals: Journal) -> None:
         self._journals = journals
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **notes: Any) -> None:
         """Hand an event on."""
         for journal in self._journals:
-            journal.event(event)
+            journal.event(event, **notes)
 
     def command(self, command: Command, **notes: Any) -> None:
         """Hand a command on."""
@@ -84,7 +87,7 @@ class MemoryJournal:
     def __init__(self, header: dict[str, Any] | None = None) -> None:
         self.records: list[dict[str, Any]] = [{"journal": SCHEMA, **(header or {})}]
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **_: Any) -> None:
         """Keep an event."""
         self.records.append(event_to_json(event))
 
@@ -144,7 +147,7 @@ class FileJournal:
             self._file.close()
             raise self._failure(error) from None
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **_: Any) -> None:
         """Append an event."""
         self._write(event_to_json(event))
 

@@ -8,7 +8,7 @@ from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import Fold
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["counted", "listed", "measured"]
+__all__ = ["counted", "listed", "measured", "uploads_to"]
 
 
 def measured(curve: Curve, target: float | None) -> dict[str, Any]:
@@ -22,6 +22,12 @@ def measured(curve: Curve, target: float | None) -> dict[str, Any]:
         "time_of_top": best and best["time"],
         f"final_{metric}": curve.rows[-1].get(metric) if curve.rows else None,
     }
+
+
+def uploads_to(target: float | None, curve: Curve, tally: Tally) -> int | None:
+    """Answers that had come when a target was reached; None: not reached, or there is none."""
+    row = curve.row_at(target)
+    return None if row is None else tally.uploads_before(row["version"])
 
 
 def counted(tally: Tally, now: Seconds, pending: Sequence[Fold]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class ClientTally:
     lost: int = 0  # tasks that failed
     left: int = 0  # how often it left or was given up
     steps: Steps = 0  # of accepted updates
-    weight: float = 0.0  # sum of its updates' weights
+    weight: float = 0.0  # sum of its updates' weights, each as often as it counted
     busy: Seconds = 0.0
     computing: Seconds = 0.0  # of that, as the client reports it
     overhead: Seconds = 0.0  # the rest of the tasks that it reports it of
@@ -124,6 +124,7 @@ class Tally:
     rounds: at work, or accepted and not merged yet.
     merged: client updates in all merges.
     uploads: answers that came, accepted or not.
+    uploads_by_version: how many had come when each version was made, version 1 first.
     spreads: of every group that merged with two answers or more, last minus first arrival over the
         round's length.
     now: the last event's time.
@@ -138,6 +139,7 @@ class Tally:
     merges: int = 0
     merged: int = 0
     uploads: int = 0
+    uploads_by_version: list[int] = field(default_factory=list)
     version: ModelVersion = 0
     spreads: list[float] = field(default_factory=list)
     now: Seconds = 0.0
@@ -145,7 +147,7 @@ class Tally:
     on_round: Callable[[LocalRound], None] | None = field(default=None, compare=False)
     on_span: Callable[[Span], None] | None = field(default=None, compare=False)
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event, **_: Any) -> None:
         """Count an event."""
         self.take(event_to_json(event))
 
@@ -187,6 +189,8 @@ class Tally:
                 self._start(record)
             case "Fold":
                 self._fold(record)
+            case "FoldAgain":  # no answer of its own, but it weighs
+                self._of(record).weight += record.get("weight", 0.0)
             case "Commit":
                 self._commit(record)
             case "Quarantine":
@@ -274,6 +278,7 @@ class Tally:
         self.merges += 1
         self.merged += len(record["contributions"])
         self.version = record["version"]
+        self.uploads_by_version.append(self.uploads)
         merged = [self.rounds.pop(task, None) for _, task, _ in record["contributions"]]
         together = [r for r in merged if r is not None and r.group in (None, *record["buffers"])]
         if len(together) > 1:
@@ -310,6 +315,14 @@ class Tally:
         total = self.staleness.total()
         return sum(u * count for u, count in self.staleness.items()) / total if total else 0.0
 
+    def uploads_before(self, version: ModelVersion) -> int | None:
+        """Answers that had come when a version was made; None if an earlier release began it."""
+        if version == 0:
+            return 0
+        from_the_end = version - self.version - 1
+        known = -from_the_end <= len(self.uploads_by_version)
+        return self.uploads_by_version[from_the_end] if known else None
+
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
         return {
@@ -333,5 +346,14 @@ class Tally:
             setattr(self, name, {**state, **times}.get(name, getattr(self, name)))
 
 
-_PLAIN = ("merges", "merged", "uploads", "version", "spreads", "now", "begun")
+_PLAIN = (
+    "merges",
+    "merged",
+    "uploads",
+    "uploads_by_version",
+    "version",
+    "spreads",
+    "now",
+    "begun",
+)
 """Fields of a tally that are JSON values as they are."""

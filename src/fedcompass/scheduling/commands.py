@@ -21,6 +21,7 @@ __all__ = [
     "Command",
     "Commit",
     "Fold",
+    "FoldAgain",
     "Quarantine",
     "SetDeadline",
     "StartTraining",
@@ -57,11 +58,27 @@ class Fold:
 
 
 @fact
+class FoldAgain:
+    """Add the client's last update to a buffer once more: it is absent from a merge.
+
+    `task` is the one whose answer that was; `staleness` is that of its model now.
+    """
+
+    at: Seconds
+    client: ClientId
+    task: TaskId
+    buffer: BufferId
+    staleness: int
+    share: float
+    steps: Steps
+
+
+@fact
 class Commit:
     """Merge these buffers into the global model, which becomes `version`, and empty them.
 
     `contributions` are the folds that the buffers hold: buffer by buffer, each in the order in
-    which they came.
+    which they came; what was folded again is not among them.
     """
 
     at: Seconds
@@ -86,4 +103,4 @@ class Quarantine:
     client: ClientId
 
 
-Command: TypeAlias = StartTraining | Fold | Commit | SetDeadline | Quarantine
+Command: TypeAlias = StartTraining | Fold | FoldAgain | Commit | SetDeadline | Quarantine

@@ -12,10 +12,16 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from fedcompass.scheduling.beats import Beat, Beats, Weighed, beat_period
-from fedcompass.scheduling.commands import GENERAL, Command, SetDeadline, StartTraining
+from fedcompass.scheduling.commands import (
+    GENERAL,
+    Command,
+    FoldAgain,
+    SetDeadline,
+    StartTraining,
+)
 from fedcompass.scheduling.pace import INSTANT, Pace, PaceSettings
 from fedcompass.scheduling.policy import SchedulerSettings
-from fedcompass.scheduling.roster import Member, Roster
+from fedcompass.scheduling.roster import Answered, Member, Roster
 from fedcompass.vocabulary import BufferId, ClientId, GroupId, Seconds, Steps
 
 __all__ = ["Metronome", "MetronomeSettings"]
@@ -41,10 +47,16 @@ class MetronomeSettings(SchedulerSettings):
     latest: float = Field(default=1.2, ge=1)
     """λ: a beat is waited for until its end and λ - 1 of its length more."""
 
-    absent: Literal["skip", "catch-up"] = "skip"
-    """An update that took several beats counts once, or as often as the beats it took."""
+    absent: Literal["skip", "remember", "catch-up"] = "skip"
+    """Who is absent from a beat: counts not at all; with its last update once more; or its next one
+    counts as often as the beats it took."""
 
     pace: PaceSettings = PaceSettings(overhead_aware=True)
+
+    @property
+    def repeats_updates(self) -> bool:
+        """Those absent from a beat may be remembered."""
+        return self.absent == "remember"
 
     @model_validator(mode="after")
     def _range(self) -> "MetronomeSettings":
@@ -66,9 +78,12 @@ class Metronome:
         self._waiting: dict[ClientId, Member] = {}  # have warmed up and wait for the first merge
         self._early: list[BufferId] = []  # of complete beats, to be merged with the next
         self._spans: dict[ClientId, int] = {}  # how many beats a task takes; only to catch up
+        self._last: dict[ClientId, Answered] = {}  # what each sent last; only to remember
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
-        """Warm up with Q_min steps, due at no beat."""
+        """Warm up with Q_min steps, due at no beat; what one sent before it left is forgotten."""
+        for member in members:
+            self._last.pop(member.client, None)
         return [roster.start(member, self.settings.min_steps, at) for member in members]
 
     def accept(
@@ -79,6 +94,8 @@ class Metronome:
         span = self._spans.pop(member.client, 1)
         buffer = GENERAL if beat is None else beat.id
         fold = roster.fold(member, task, steps, at, buffer, out_of=roster.total() / span)
+        if self.settings.repeats_updates:
+            self._last[member.client] = Answered(task.task, task.version, steps)
         if beat is not None:
             beat.arrived[member.client] = member
             return [fold, *self._stop_awaiting(roster, beat, member, at)]
@@ -113,7 +130,7 @@ class Metronome:
         """Merge the warm-up once most have answered; the last ones are not waited for."""
         if not self._waiting:
             return []
-        answered = sum(_weight(roster, member) for member in self._waiting.values())
+        answered = sum(roster.weight(member) for member in self._waiting.values())
         is_covered = answered >= self.settings.covered * roster.total() - INSTANT
         if not is_covered and any(member.task for member in roster.members.values()):
             return []
@@ -139,8 +156,21 @@ class Metronome:
         self._beats.close(beat)
         buffers = [b for b in (beat.id, *self._early, GENERAL) if b in roster.unmerged]
         self._early = []
-        merged: list[Command] = [roster.commit(buffers, at)] if buffers else []
+        merged: list[Command] = []
+        if buffers:
+            merged = [*self._remembered(roster, buffers, at), roster.commit(buffers, at)]
         return merged + self._assign_all(roster, beat.arrived.values(), at)
+
+    def _remembered(
+        self, roster: Roster, buffers: Sequence[BufferId], at: Seconds
+    ) -> list[FoldAgain]:
+        """Let the last update of everybody who is absent from a merge count again, as in MIFA."""
+        present = {fold.client for buffer in buffers for fold in roster.unmerged[buffer]}
+        return [
+            roster.fold_again(member, self._last[client], at, buffers[0])
+            for client, member in roster.members.items()
+            if client in self._last and client not in present and not member.quarantined
+        ]
 
     def _assign_all(self, roster: Roster, members: Iterable[Member], at: Seconds) -> list[Command]:
         """The fastest first."""
@@ -163,7 +193,7 @@ class Metronome:
     def _period(self, roster: Roster) -> Seconds:
         """How long the next beat lasts; who has not answered yet counts as slower than all."""
         clients = [
-            Weighed(member.pace, _weight(roster, member))
+            Weighed(member.pace, roster.weight(member))
             for member in roster.members.values()
             if member.pace is not None and not member.quarantined
         ]
@@ -213,6 +243,7 @@ class Metronome:
             "waiting": list(self._waiting),
             "early": self._early.copy(),
             "spans": self._spans.copy(),
+            "last": {client: list(answered) for client, answered in self._last.items()},
         }
 
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
@@ -222,10 +253,8 @@ class Metronome:
         self._waiting = {client: roster.members[client] for client in state["waiting"]}
         self._early = list(state["early"])
         self._spans = dict(state["spans"])
-
-
-def _weight(roster: Roster, member: Member) -> float:
-    return member.samples if roster.weights == "samples" else 1
+        last = state.get("last", {})  # states from before updates were remembered lack it
+        self._last = {client: Answered(*answered) for client, answered in last.items()}
 
 
 def _pace(member: Member) -> Pace:

@@ -34,6 +34,11 @@ class SchedulerSettings(Settings):
 
     pace: PaceSettings = PaceSettings()
 
+    @property
+    def repeats_updates(self) -> bool:
+        """Whether the scheduler may ask for a client's last update once more (`FoldAgain`)."""
+        return False
+
 
 class FixedStepsSettings(SchedulerSettings):
     """What a scheduler can be told that gives every task the same number of steps."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fedcompass.scheduling.commands import Commit, Fold, StartTraining
+from fedcompass.scheduling.commands import Commit, Fold, FoldAgain, StartTraining
 from fedcompass.scheduling.pace import Pace
 from fedcompass.vocabulary import (
     BufferId,
@@ -16,7 +16,7 @@ from fedcompass.vocabulary import (
     TaskId,
 )
 
-__all__ = ["Member", "Roster", "Weights"]
+__all__ = ["Answered", "Member", "Roster", "Weights"]
 
 Weights: TypeAlias = Literal["samples", "equal"]
 """What p_i is: the client's share of the samples, or one over the number of clients."""
@@ -33,6 +33,14 @@ class Member:
     group: GroupId | None = None  # the arrival group or tier it was last put in
     refusals: int = 0  # refused answers in a row
     quarantined: bool = False  # gets no tasks and carries no weight
+
+
+class Answered(NamedTuple):
+    """A task that was answered: the version it started from, and the steps done."""
+
+    task: TaskId
+    version: ModelVersion
+    steps: Steps
 
 
 @dataclass(slots=True)
@@ -106,14 +114,13 @@ class Roster:
 
         Its share is that of the clients present now, or of a total fixed before (`out_of`).
         """
-        part = member.samples if self.weights == "samples" else 1
         fold = Fold(
             at=at,
             client=member.client,
             task=task.task,
             buffer=buffer,
             staleness=self.version - task.version,
-            share=part / (out_of or self.total()),
+            share=self.weight(member) / (out_of or self.total()),
             steps=steps,
         )
         if buffer in self.unmerged:
@@ -121,6 +128,24 @@ class Roster:
         else:
             self.unmerged[buffer] = [fold]
         return fold
+
+    def fold_again(
+        self, member: Member, answered: Answered, at: Seconds, buffer: BufferId
+    ) -> FoldAgain:
+        """Let a member's last update count once more, as old as it is now."""
+        return FoldAgain(
+            at=at,
+            client=member.client,
+            task=answered.task,
+            buffer=buffer,
+            staleness=self.version - answered.version,
+            share=self.weight(member) / self.total(),
+            steps=answered.steps,
+        )
+
+    def weight(self, member: Member) -> float:
+        """What a member's share is in proportion to."""
+        return member.samples if self.weights == "samples" else 1
 
     def total(self) -> float:
         """What shares are taken of: all samples, or all clients where weights are equal."""

@@ -1,6 +1,8 @@
 """How updates are checked, weighted, scaled and applied; `aggregation/` does it."""
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -45,6 +47,19 @@ class ServerSettings(Settings):
     )
     beta2: float = Field(default=0.99, ge=0, lt=1, description="second moment; adam and yogi")
     tau: float = Field(default=1e-3, gt=0, description="adaptivity of adam, yogi and adagrad")
+    delay_limit: int | None = Field(
+        default=None,
+        ge=0,
+        description="τ_c: where the stalest update of a merge is older, η_g is divided by its "
+        "staleness (FADAS); unset: never",
+    )
+
+
+class _Wanted(NamedTuple):
+    """Who wants which values of other settings."""
+
+    by: str
+    needs: Mapping[str, Sequence[Any]]
 
 
 class AggregationSettings(Settings):
@@ -63,11 +78,65 @@ class AggregationSettings(Settings):
     payload: Payload = Field(default="delta", description="clients send changes or end models")
     normalized: bool = Field(default=False, description="normalized averaging (FedCompass+N)")
 
+    calibrated: bool = Field(
+        default=False,
+        description="an update counts as Δ_i - h_i + h: less what its client sent last, plus the "
+        "mean of what all sent last (CA2FL)",
+    )
+    since_last: bool = Field(
+        default=False,
+        description="an update is the change against the model its client sent last, so that the "
+        "global model stays the mean of these (AREA)",
+    )
+    staleness_window: int | None = Field(
+        default=None,
+        ge=1,
+        description="p_i is multiplied by the mean of u + 1 over the client's last so many "
+        "updates (FedStaleWeight); unset: it is not",
+    )
+
     @model_validator(mode="after")
-    def _normalize_only_changes(self) -> "AggregationSettings":
-        if self.normalized and self.payload == "model":
-            raise ValueError("normalized is true with payload 'model'; allowed: payload 'delta'")
+    def _make_sense_together(self) -> "AggregationSettings":
+        for wanted in self._wanted():
+            for key, allowed in wanted.needs.items():
+                value = attrgetter(key)(self)
+                if value not in allowed:
+                    told = " or ".join(map(_told, allowed))
+                    raise ValueError(
+                        f"{wanted.by} with {key} {_told(value)}; allowed: {key} {told}"
+                    )
         return self
+
+    def _wanted(self) -> "Iterator[_Wanted]":
+        """What the pieces that are switched on want of the other settings."""
+        if self.normalized:
+            yield _Wanted("normalized is true", {"payload": ["delta"]})
+        if self.calibrated:
+            yield _Wanted("calibrated is true", {"payload": ["delta"]})
+        if self.staleness_window is not None:
+            uses_share = {"weighting": ["share", "staleness-share"]}
+            yield _Wanted(f"staleness_window is {self.staleness_window}", uses_share)
+        if self.since_last:
+            # Only then is the global model the mean of what all sent last.
+            plain_sum: dict[str, list[Any]] = {
+                "payload": ["delta"],
+                "weighting": ["share"],
+                "scale": ["none"],
+                "normalized": [False],
+                "calibrated": [False],
+                "staleness_window": [None],
+                "server.optimizer": ["plain"],
+                "server.learning_rate": [1.0],
+                "server.delay_limit": [None],
+            }
+            yield _Wanted("since_last is true", plain_sum)
+
+
+def _told(value: Any) -> str:
+    """A value as it stands in a settings file."""
+    return (
+        "unset" if value is None else repr(value).lower() if value in (True, False) else repr(value)
+    )
 
 
 class GuardSettings(Settings):

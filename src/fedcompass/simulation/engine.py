@@ -13,14 +13,14 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.coordinator import Coordinator, Order, Update
 from fedcompass.errors import CheckpointError
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
-from fedcompass.simulation import moments
+from fedcompass.simulation import happenings
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.event_queue import EventQueue, Moment
 from fedcompass.simulation.executors import Executor, Job, TrainJob, TrainResult
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.fleet_draws import Stream
-from fedcompass.simulation.moments import Answer, Departure, Happening, PassedDeadline, Return
+from fedcompass.simulation.happenings import Arrival, Departure, Happening, PassedDeadline, Return
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, Steps, TaskId
 
 __all__ = ["Observer", "Simulation"]
@@ -140,7 +140,7 @@ class Simulation:
     def _advance(self) -> Generator[Job, Any, None]:
         """Let the next thing happen."""
         moment = self._queue.pop()
-        if isinstance(moment.what, Answer) and moment.what.order.task not in self._jobs:
+        if isinstance(moment.what, Arrival) and moment.what.order.task not in self._jobs:
             return  # the client dropped out meanwhile: a checkpoint does not keep this moment
         self.evaluations.before(moment.at, self.coordinator)
         version = self.coordinator.version
@@ -152,7 +152,7 @@ class Simulation:
 
     def _happen(self, moment: Moment[Happening]) -> Generator[Job, Any, None]:
         match moment.what:
-            case Answer():
+            case Arrival():
                 yield from self._answer(moment.at, moment.what)
             case PassedDeadline(group=group):
                 self._carry_out(self.coordinator.pass_deadline(moment.at, group))
@@ -166,7 +166,7 @@ class Simulation:
             case _:
                 assert_never(moment.what)
 
-    def _answer(self, at: Seconds, answer: Answer) -> Generator[Job, Any, None]:
+    def _answer(self, at: Seconds, answer: Arrival) -> Generator[Job, Any, None]:
         order = answer.order
         job = self._jobs.pop(order.task)
         result: TrainResult = yield job
@@ -179,7 +179,6 @@ class Simulation:
             compute_seconds=answer.compute_seconds,
         )
         receipt = self.coordinator.receive(at, update)
-        self._executor.release(job)
         self.steps += result.steps
         self._carry_out(receipt.orders)
 
@@ -245,7 +244,7 @@ class Simulation:
             steps_before=steps_before,
         )
         self._jobs[order.task] = job
-        self._queue.add_arrival(arrives, order.task, Answer(order, job, compute_seconds))
+        self._queue.add_arrival(arrives, order.task, Arrival(order, job, compute_seconds))
         if arrives <= self._needed_until:
             self._executor.submit(job)
         else:  # nobody may ever ask for it
@@ -269,15 +268,15 @@ class Simulation:
         return {
             moment.what.order.version: moment.what.job.start
             for moment in self._queue.moments()
-            if isinstance(moment.what, Answer) and moment.what.order.task in self._jobs
+            if isinstance(moment.what, Arrival) and moment.what.order.task in self._jobs
         }
 
     def to_json(self) -> dict[str, Any]:
         """All but the coordinator, the evaluations and the start models, between two events."""
         queue = [
-            {"at": moment.at, **moments.to_json(moment.what)}
+            {"at": moment.at, **happenings.to_json(moment.what)}
             for moment in self._queue.moments()
-            if not isinstance(moment.what, Answer) or moment.what.order.task in self._jobs
+            if not isinstance(moment.what, Arrival) or moment.what.order.task in self._jobs
         ]
         return {
             "now": self.now,
@@ -306,7 +305,7 @@ class Simulation:
     def _requeue(self, entry: dict[str, Any], starts: dict[ModelVersion, FlatState]) -> None:
         match entry["kind"]:
             case "answer":
-                order = moments.order_from_json(entry)
+                order = happenings.order_from_json(entry)
                 self._submit(
                     order,
                     entry["local_round"],

@@ -8,7 +8,7 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.coordinator import Coordinator
 from fedcompass.experiment import EvaluationSettings
 from fedcompass.runs.curve import Curve, Row
-from fedcompass.settings.metrics import higher_is_better
+from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.executors import EvalJob, EvalResult, Executor, Job
 from fedcompass.vocabulary import ModelVersion, Seconds
 

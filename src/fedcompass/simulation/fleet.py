@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from fedcompass.errors import SettingsError
-from fedcompass.settings.fleet import (
+from fedcompass.settings.simulation import (
     PAPER_SECONDS_PER_STEP,
     Dropout,
     FleetSettings,

@@ -12,10 +12,10 @@ from fedcompass.finite_json import json_text
 from fedcompass.runs.curve import Curve, metrics_of
 from fedcompass.runs.files import write_whole
 from fedcompass.runs.folder import RunFolder
-from fedcompass.runs.summary import counted, measured
+from fedcompass.runs.summary import counted, measured, uploads_to
 from fedcompass.runs.tally import ClientTally, Tally
 from fedcompass.scheduling.commands import Fold
-from fedcompass.settings.metrics import higher_is_better
+from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.experiment_folder import write_experiment
 from fedcompass.vocabulary import ModelVersion, Seconds, Steps
@@ -138,6 +138,7 @@ def summarize(
         "ended": ended,
         "seed": experiment.seed,
         **measured(curve, experiment.target),
+        "uploads_to_target": uploads_to(experiment.target, curve, tally),
         "virtual_seconds": now,
         "horizon": experiment.horizon,
         "global_updates": version,

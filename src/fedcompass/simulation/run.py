@@ -19,7 +19,7 @@ from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal, Tee, lines_after
 from fedcompass.runs.summary import listed
 from fedcompass.runs.tally import Tally
-from fedcompass.settings.metrics import higher_is_better
+from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
@@ -96,16 +96,16 @@ def simulate(
             f"{len(problem.clients)} clients; make them equal"
         )
     with ExitStack() as stack:
-        crew = stack.enter_context(
+        chosen = stack.enter_context(
             _executor(executor, problem, experiment, workers, device, max_stack)
         )
         if folder is not None and not isinstance(folder, RunFolder):
             folder = create_run(Path(folder), experiment)
         if folder is not None:
             stack.enter_context(folder.lock())
-        run = Run(experiment, problem, crew, folder=folder, evaluates=trains, device=device)
+        run = Run(experiment, problem, chosen, folder=folder, evaluates=trains, device=device)
         stack.callback(run.close)
-        drive(run.steps(on_progress, checkpoint_every), crew)
+        drive(run.steps(on_progress, checkpoint_every), chosen)
         return run.result()
 
 

@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from torch import Tensor
-
-from fedcompass.aggregation.layout import FlatState
+from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.folder import RunFolder
@@ -68,12 +66,10 @@ class Saver:
         """Write everything a resumed run needs."""
         if self._folder is None or self._journal is None:
             return
-        tensors, facts = simulation.coordinator.state()
+        tensors, facts = simulation.coordinator.state(simulation.starts())
         evaluations = simulation.evaluations
-        for version, start in simulation.starts().items():
-            tensors |= _named(f"start.{version}", start)
         if evaluations.best is not None:
-            tensors |= _named("best", evaluations.best.clone())  # may be a start, too
+            tensors |= named_state("best", evaluations.best.clone())  # may be a start, too
         self._folder.write_metrics(evaluations.rows)
         self._folder.save_checkpoint(
             tensors,
@@ -97,29 +93,14 @@ def restore(simulation: Simulation, tally: Tally, saved: Checkpoint) -> None:
     Raises:
         CheckpointError: it does not fit.
     """
-    facts, device = saved.facts, simulation.coordinator.model.trainable.device
-    tensors = {name: tensor.to(device) for name, tensor in saved.tensors.items()}
+    facts, tensors, coordinator = saved.facts, saved.tensors, simulation.coordinator
     try:
         tally.restore(facts["statistics"])
-        best = _state(tensors, "best") if "best.trainable" in tensors else None
+        has_best = "best.trainable" in tensors
+        best = restored_state(tensors, "best", coordinator.model) if has_best else None
         simulation.evaluations.restore(facts["evaluations"], facts["rows"], best)
-        versions = {name.split(".")[1] for name in tensors if name.startswith("start.")}
-        starts = {int(version): _state(tensors, f"start.{version}") for version in versions}
-        simulation.coordinator.restore(tensors, facts)
-        simulation.restore(facts["simulation"], starts)
+        simulation.restore(facts["simulation"], coordinator.restore(tensors, facts))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint is incomplete: {error!r}; start the run anew"
         ) from None
-
-
-def _named(prefix: str, state: FlatState) -> dict[str, Tensor]:
-    return {f"{prefix}.{segment}": vector for segment, vector in state.tensors().items()}
-
-
-def _state(tensors: dict[str, Tensor], prefix: str) -> FlatState:
-    return FlatState(
-        trainable=tensors[f"{prefix}.trainable"],
-        averaged=tensors[f"{prefix}.averaged"],
-        counted=tensors[f"{prefix}.counted"],
-    )

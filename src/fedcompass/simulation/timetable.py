@@ -10,11 +10,11 @@ from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.event_queue import EventQueue
 from fedcompass.vocabulary import ClientId, Seconds, fact
 
-__all__ = ["Dispatch", "Merge", "row", "timetable"]
+__all__ = ["ScheduledTask", "ScheduledMerge", "row", "timetable"]
 
 
 @fact
-class Dispatch:
+class ScheduledTask:
     """A client is sent to train."""
 
     time: Seconds
@@ -25,7 +25,7 @@ class Dispatch:
 
 
 @fact
-class Merge:
+class ScheduledMerge:
     """The model changes; contributions are (client, staleness)."""
 
     time: Seconds
@@ -39,7 +39,7 @@ def timetable(
     samples: Mapping[ClientId, int],
     seconds_per_step: Callable[[ClientId, int], Seconds],
     until: Seconds,
-) -> Iterator[Dispatch | Merge]:
+) -> Iterator[ScheduledTask | ScheduledMerge]:
     """Run a fresh scheduler in virtual time and tell what happens up to and including `until`.
 
     Args:
@@ -51,7 +51,7 @@ def timetable(
     queue: EventQueue[Event] = EventQueue()
     rounds = dict.fromkeys(samples, 0)
 
-    def carry_out(commands: list[Command]) -> Iterator[Dispatch | Merge]:
+    def carry_out(commands: list[Command]) -> Iterator[ScheduledTask | ScheduledMerge]:
         for command in commands:
             match command:
                 case StartTraining():
@@ -84,8 +84,8 @@ def _answer(command: StartTraining, pace: Seconds) -> tuple[Seconds, int, Update
     return arrival.at, command.task, arrival
 
 
-def _dispatch(command: StartTraining) -> Dispatch:
-    return Dispatch(
+def _dispatch(command: StartTraining) -> ScheduledTask:
+    return ScheduledTask(
         time=command.at,
         client=command.client,
         steps=command.steps,
@@ -94,8 +94,8 @@ def _dispatch(command: StartTraining) -> Dispatch:
     )
 
 
-def _merge(command: Commit) -> Merge:
-    return Merge(
+def _merge(command: Commit) -> ScheduledMerge:
+    return ScheduledMerge(
         time=command.at,
         group=next((buffer for buffer in command.buffers if buffer > 0), None),
         version=command.version,
@@ -103,9 +103,9 @@ def _merge(command: Commit) -> Merge:
     )
 
 
-def row(entry: Dispatch | Merge) -> dict[str, Any]:
+def row(entry: ScheduledTask | ScheduledMerge) -> dict[str, Any]:
     """An entry as a flat record, the same keys for both kinds; a merge adds `contributions`."""
-    if isinstance(entry, Dispatch):
+    if isinstance(entry, ScheduledTask):
         return {
             "time": entry.time,
             "event": "dispatch",

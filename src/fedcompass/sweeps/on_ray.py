@@ -18,9 +18,9 @@ from fedcompass.experiment import Experiment
 from fedcompass.simulation.problems import build_problem
 from fedcompass.sweeps.pending import Pending
 from fedcompass.sweeps.ray_address import cluster_address
+from fedcompass.sweeps.ray_problems import ProblemSender
 from fedcompass.sweeps.ray_worker import RayWorker
 from fedcompass.sweeps.record import Record, failed_record
-from fedcompass.sweeps.shipping import Sender
 from fedcompass.sweeps.stopping import Stop
 from fedcompass.vocabulary import Seconds
 
@@ -57,7 +57,7 @@ class OnRay:
         self._ray = _import_ray()
         self._where, self._device, self._stacked = where, device, stacked
         self._workers, self._max_stack, self._stop = workers, max_stack, stop
-        self._sender = Sender(self._ray.put)
+        self._sender = ProblemSender(self._ray.put)
         self._starting: dict[Any, Any] = {}  # its answer to come -> a worker
         self._idle: list[Any] = []
         self._busy: dict[Any, tuple[Any, list[Experiment]]] = {}  # its answer -> a worker, its runs
@@ -69,15 +69,15 @@ class OnRay:
         """The record of each run as it ends or fails."""
         with ExitStack() as stack:
             stack.enter_context(_connected(self._ray, self._where))
-            stack.callback(self._dismiss)
+            stack.callback(self._stop_workers)
             for _ in range(self._room(len(pending))):
-                self._hire()
+                self._start_worker()
             while True:
                 self._hand_out(pending)
                 if not self._busy and (self._idle or self._stop.is_due()):
                     return
                 if self._stop.interrupted:
-                    return  # the workers are dismissed with their runs
+                    return  # the workers are stopped with their runs
                 yield from self._answers()
 
     def _room(self, runs: int) -> int:
@@ -90,7 +90,7 @@ class OnRay:
             )
         return min(slots, self._workers or slots, runs)
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         amount = {"num_cpus": 1} if self._device == "cpu" else {"num_cpus": 0, "num_gpus": 1}
         actor = self._ray.remote(RayWorker).options(scheduling_strategy="SPREAD", **amount)
         worker = actor.remote(self._device, self._stacked, self._max_stack)
@@ -99,9 +99,9 @@ class OnRay:
     def _hand_out(self, pending: Iterator[Experiment]) -> None:
         size = _STACKED_BATCH if self._stacked else 1
         while self._idle and (batch := self._batch(pending, size)):
-            parcels = [(e, self._sender.pack(build_problem(e))) for e in batch]
+            packed = [(e, self._sender.pack(build_problem(e))) for e in batch]
             worker = self._idle.pop()
-            answer = worker.run.remote(parcels, self._stop.seconds_left())
+            answer = worker.run.remote(packed, self._stop.seconds_left())
             self._busy[answer] = worker, batch
 
     def _batch(self, pending: Iterator[Experiment], size: int) -> list[Experiment]:
@@ -120,15 +120,17 @@ class OnRay:
             try:
                 given = self._ray.get(answer)
             except self._ray.exceptions.RayError as error:
-                yield from self._bury(worker, batch, error)
+                yield from self._on_worker_lost(worker, batch, error)
             else:
                 self._idle.append(worker)
                 yield from given if isinstance(given, list) else ()
         self._check_anybody_is_there()
 
-    def _bury(self, worker: Any, batch: list[Experiment], error: Exception) -> Iterator[Record]:
+    def _on_worker_lost(
+        self, worker: Any, batch: list[Experiment], error: Exception
+    ) -> Iterator[Record]:
         self._ray.kill(worker)  # it may only be out of reach: its run must not go on
-        self._hire()
+        self._start_worker()
         for experiment in batch:
             key = experiment.key()
             self._deaths[key] = self._deaths.get(key, 0) + 1
@@ -149,7 +151,7 @@ class OnRay:
                 "status`, and whether fedcompass is installed on its nodes"
             )
 
-    def _dismiss(self) -> None:
+    def _stop_workers(self) -> None:
         busy = [worker for worker, _ in self._busy.values()]
         for worker in (*self._starting.values(), *self._idle, *busy):
             self._ray.kill(worker)

@@ -1,10 +1,10 @@
 """What runs on a Ray cluster: an actor for one GPU or one CPU slot that carries out runs."""
 
 from fedcompass.experiment import Experiment
-from fedcompass.sweeps.abreast import Abreast
 from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
+from fedcompass.sweeps.ray_problems import PackedProblem, ProblemReceiver
 from fedcompass.sweeps.record import Record
-from fedcompass.sweeps.shipping import Parcel, Receiver
+from fedcompass.sweeps.stacked_runs import StackedRuns
 from fedcompass.sweeps.stopping import Stop
 from fedcompass.vocabulary import Seconds
 
@@ -18,16 +18,18 @@ class RayWorker:
         import ray
 
         self._device, self._stacked, self._max_stack = device, stacked, max_stack
-        self._receiver = Receiver(ray.get)
+        self._receiver = ProblemReceiver(ray.get)
 
     def ready(self) -> bool:
         """Answer, once the actor has a place and its imports are done."""
         return True
 
-    def run(self, batch: list[tuple[Experiment, Parcel]], budget: Seconds | None) -> list[Record]:
+    def run(
+        self, batch: list[tuple[Experiment, PackedProblem]], budget: Seconds | None
+    ) -> list[Record]:
         """The records of the runs that ended or failed within the budget."""
         stop = Stop(budget)
-        problems = {e.key(): self._receiver.unpack(parcel) for e, parcel in batch}
+        problems = {e.key(): self._receiver.unpack(packed) for e, packed in batch}
         if not self._stacked:
             records = [
                 carry_out(
@@ -40,11 +42,11 @@ class RayWorker:
                 for experiment, _ in batch
             ]
             return [record for record in records if record is not None]
-        abreast = Abreast(
+        stacked_runs = StackedRuns(
             device=self._device,
             max_stack=self._max_stack,
             live=None,
             place=nowhere,
             stops=stop.is_due,
         )
-        return list(abreast.records(iter([experiment for experiment, _ in batch]), problems))
+        return list(stacked_runs.records(iter([experiment for experiment, _ in batch]), problems))

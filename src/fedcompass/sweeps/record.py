@@ -10,7 +10,7 @@ from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
 from fedcompass.finite_json import json_text
 from fedcompass.runs.curve import Curve
-from fedcompass.settings.metrics import higher_is_better
+from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.vocabulary import ModelVersion, Seconds
 
@@ -51,6 +51,7 @@ class RunOutcome:
     mean_staleness: float
     ended: Ended | None = None  # None: it was stored before this was kept
     refused_not_finite: int = 0  # updates with NaN or infinity; 0 in what was stored before, too
+    uploads_to_target: int | None = None  # None: it was not reached, or stored before
 
     @property
     def broke_off(self) -> bool:
@@ -148,6 +149,7 @@ def record_of(result: "Result", device: str) -> Record:
             mean_staleness=summary["mean_staleness"],
             ended=summary["ended"],
             refused_not_finite=summary["refused_not_finite"],
+            uploads_to_target=summary["uploads_to_target"],
         ),
         curve=compact_curve(result.curve, metric),
         device=device,

@@ -8,13 +8,13 @@ appends next cuts that off. A run that is done is never written twice.
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from fedcompass.errors import FedcompassError, StoreError
+from fedcompass.runs.files import locked
 from fedcompass.sweeps.record import Record
 
 __all__ = ["SCHEMA", "Store", "is_store"]
@@ -88,7 +88,7 @@ class Store:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+b", buffering=0) as file, _locked(file.fileno()):
+            with self.path.open("a+b", buffering=0) as file, locked(file.fileno()):
                 self._repair(file.fileno())
                 self.refresh()
                 if self.finished(record.key) is not None:
@@ -242,12 +242,3 @@ def _key_today(record: Record) -> str:
 def _byte(key: str) -> int:
     """The byte of the claims file that stands for a run; the file itself stays empty."""
     return int(key, 16) % (1 << 62)
-
-
-@contextmanager
-def _locked(handle: int) -> Iterator[None]:
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)

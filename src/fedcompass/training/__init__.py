@@ -1,7 +1,6 @@
 """What a client does when it is told to train, and how a model is measured."""
 
-from fedcompass.settings.local import LocalSettings
-from fedcompass.settings.metrics import METRICS, check_metrics
+from fedcompass.settings.training import METRICS, LocalSettings, check_metrics
 from fedcompass.training.evaluation import evaluate, evaluate_clients
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.metrics import register_metric

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.errors import SettingsError
 from fedcompass.training.problem import Problem
 from fedcompass.training.streams import seeded, stream_key
 
@@ -37,6 +38,17 @@ class BoundModel:
         """Whether `load` puts new tensors into the module, so that no graph can refer to them."""
         return bool(self._unsaved)
 
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that training changes.
+
+        Raises:
+            SettingsError: there is none.
+        """
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        if not trained:
+            raise SettingsError("the model has no parameter that trains; set requires_grad on some")
+        return trained
+
     @torch.no_grad()
     def load(self, state: FlatState) -> None:
         """Take over a model's values; what is not saved with a model starts as it was built."""
@@ -60,7 +72,7 @@ class BoundModel:
 
 
 @dataclass(slots=True)
-class _Place:
+class _BoundTensor:
     """One saved tensor of a module, and where its values lie in the flat vectors.
 
     owner, name: the submodule that holds it, and under which name.
@@ -90,7 +102,7 @@ class _Place:
 
 
 @torch.no_grad()
-def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_Place]:
+def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_BoundTensor]:
     held = module.state_dict(keep_vars=True)
     used: dict[int, Tensor] = {}  # the module's own tensor by id -> what it uses from now on
     places = []
@@ -103,7 +115,7 @@ def _bind(module: nn.Module, layout: Layout, state: FlatState) -> list[_Place]:
         if is_view and isinstance(tensor, nn.Parameter):
             tensor.data = view
         used.setdefault(id(tensor), view if is_view and name in owner._buffers else tensor)
-        places.append(_Place(owner, name, view, used[id(tensor)], alias, is_view))
+        places.append(_BoundTensor(owner, name, view, used[id(tensor)], alias, is_view))
     return places
 
 

@@ -8,11 +8,12 @@ import torch
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.error_text import told
 from fedcompass.errors import TaskFailed
+from fedcompass.training.bound import BoundModel
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.metrics import make_metrics
-from fedcompass.training.problem import Samples
+from fedcompass.training.problem import Loss, Samples, Transform
 
-__all__ = ["begin_evaluation", "evaluate", "evaluate_clients"]
+__all__ = ["begin_evaluation", "begin_measuring", "evaluate", "evaluate_clients"]
 
 _CPU_BATCH, _GPU_BATCH = 128, 1024  # larger ones are slower: a CPU's cache holds no more
 _CPU_VALUES, _GPU_VALUES = 1 << 21, 1 << 24  # of a batch's inputs; a network keeps many times that
@@ -58,15 +59,34 @@ def evaluate_clients(
 def _begun(
     trainer: LocalTrainer, samples: Samples, names: Sequence[str], what: str
 ) -> Callable[[], dict[str, float]]:
-    problem, module = trainer.problem, trainer.model.module.eval()
-    metrics = make_metrics(names, problem.loss)
+    problem = trainer.problem
+    return begin_measuring(trainer.model, samples, names, problem.loss, problem.transform, what)
+
+
+def begin_measuring(
+    model: BoundModel,
+    samples: Samples,
+    names: Sequence[str],
+    loss: Loss,
+    transform: Transform | None = None,
+    what: str = "test samples",
+) -> Callable[[], dict[str, float]]:
+    """Start measuring what a model holds on samples on its device; call for the result.
+
+    This is how both drivers measure: the simulator's executors and the deployed server.
+
+    Raises:
+        TaskFailed: the model or a metric raised, here or at the call; names `what`.
+    """
+    module, device = model.module.eval(), samples.inputs.device
+    metrics = make_metrics(names, loss)
     with _failing_as_task(what), torch.inference_mode():
-        everything = torch.arange(len(samples), device=trainer.device)
-        for rows in torch.split(everything, _batch_size(samples, trainer.device)):
+        everything = torch.arange(len(samples), device=device)
+        for rows in torch.split(everything, _batch_size(samples)):
             # A copy of the rows, not a slice: where a slice starts in memory can change how
             # a matrix product is blocked, and so the last bit.
             inputs, targets = samples.batch(rows)
-            outputs = module(problem.prepared(inputs))
+            outputs = module(inputs if transform is None else transform(inputs))
             for metric in metrics.values():
                 metric.add(outputs, targets)
 
@@ -77,8 +97,8 @@ def _begun(
     return result
 
 
-def _batch_size(samples: Samples, device: torch.device) -> int:
-    on_cpu = device.type == "cpu"
+def _batch_size(samples: Samples) -> int:
+    on_cpu = samples.inputs.device.type == "cpu"
     most, values = (_CPU_BATCH, _CPU_VALUES) if on_cpu else (_GPU_BATCH, _GPU_VALUES)
     return max(1, min(most, values // max(1, samples.inputs[0].numel())))
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.optimizers import build_optimizer
 from fedcompass.training.problem import Loss

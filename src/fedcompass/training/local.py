@@ -1,21 +1,85 @@
-"""A client's local round: exactly so many steps from a start model, the same bits anywhere."""
+"""A client's local round: so many steps from a start model, the same bits anywhere.
+
+`take_steps` is the round of a simulated client and of a site; what differs is handed to it.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
+from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.error_text import told
 from fedcompass.errors import TaskFailed
 from fedcompass.settings.aggregation import Payload
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import BoundModel, build_module
 from fedcompass.training.graphed_steps import GraphedSteps
 from fedcompass.training.model_steps import ModelSteps
-from fedcompass.training.problem import Problem, Samples
-from fedcompass.training.streams import batch_indices, seeded, stream_key
+from fedcompass.training.problem import Problem
+from fedcompass.training.streams import seeded, stream_key
+from fedcompass.vocabulary import Steps
 
-__all__ = ["LocalTrainer", "model_steps"]
+__all__ = ["Draw", "LocalTrainer", "Step", "change_or_model", "model_steps", "take_steps"]
 
-_STEPS_DRAWN_AT_ONCE = 256  # bounds the memory of drawn rows, whatever the length of the round
+Draw: TypeAlias = Callable[[int, Steps], Iterator[Any]]
+"""(key of the random stream, steps) -> so many batches on the device."""
+
+Step: TypeAlias = Callable[[Any, torch.Generator], object]
+"""Trains on one batch; may vary it at random, drawing from the generator alone."""
+
+
+def take_steps(
+    begin: Callable[[], Step],
+    draw: Draw,
+    steps: Steps,
+    *,
+    seed: int,
+    client: int,
+    local_round: int,
+    device: torch.device,
+    is_over: Callable[[Steps], bool] = lambda _done: False,
+) -> Steps:
+    """Train on one batch after the other, and return on how many.
+
+    What is random in it depends on the seed, the client and the local round alone. `begin` gives
+    what does a step; `is_over` is asked after each, with the steps done, whether to stop early.
+    """
+    if steps < 1:
+        raise TaskFailed(f"task {local_round} asks for {steps} steps; a task has at least 1")
+
+    def key(purpose: str) -> int:
+        return stream_key(seed, purpose, client, local_round)
+
+    augmenting = torch.Generator(device)
+    augmenting.manual_seed(key("augment"))
+    done = 0
+    with seeded(key("torch"), device):
+        step = begin()
+        for batch in draw(key("batches"), steps):
+            step(batch, augmenting)
+            done += 1
+            if is_over(done):
+                break
+    return done
+
+
+def change_or_model(
+    payload: Payload, start: FlatState, end: FlatState, out: FlatState
+) -> FlatState:
+    """What is merged of a client's end model, written into `out`, which may be one of the two.
+
+    Buffers travel as end values.
+    """
+    if payload == "delta":
+        torch.sub(start.trainable, end.trainable, out=out.trainable)
+    else:
+        out.trainable.copy_(end.trainable)
+    out.averaged.copy_(end.averaged)
+    out.counted.copy_(end.counted)
+    return out
 
 
 def model_steps(
@@ -59,7 +123,6 @@ class LocalTrainer:
         self.seed = seed
         self.device = torch.device(device)
         self._steps = steps or model_steps(problem, settings, seed, device)
-        self._augmenting = torch.Generator(device)
 
     @property
     def model(self) -> BoundModel:
@@ -115,48 +178,32 @@ class LocalTrainer:
             ) from error
         finally:
             self._steps.end()
-        return self._update(start, payload, out)
+        there = start.trainable.device
+        end = self.model.collect().to(there)
+        return change_or_model(payload, start, end, out=out or self.layout.empty(there))
 
     def _run(
         self, start: FlatState, client: int, local_round: int, steps: int, rate: float
     ) -> None:
-        if steps < 1:
-            raise ValueError("a task has at least 1 step")
         samples = self.problem.clients[client]
-        self._steps.begin(start, rate)
-        task = (client, local_round)
-        self._augmenting.manual_seed(stream_key(self.seed, "augment", *task))
-        with seeded(stream_key(self.seed, "torch", *task), self.device):
-            self._descend(samples, stream_key(self.seed, "batches", *task), steps)
 
-    def _descend(self, samples: Samples, key: int, steps: int) -> None:
-        for first in range(0, steps, _STEPS_DRAWN_AT_ONCE):
-            drawn = batch_indices(
-                key,
-                first_step=first,
-                steps=min(_STEPS_DRAWN_AT_ONCE, steps - first),
-                batch_size=self.settings.batch_size,
-                samples=len(samples),
-                device=self.device,
-            )
-            for rows in drawn:
-                self._step(*samples.batch(rows))
+        def begin() -> Step:
+            self._steps.begin(start, rate)
+            return self._step
 
-    def _step(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        problem = self.problem
+        take_steps(
+            begin,
+            partial(samples.batches, size=self.settings.batch_size),
+            steps,
+            seed=self.seed,
+            client=client,
+            local_round=local_round,
+            device=self.device,
+        )
+
+    def _step(self, batch: tuple[Tensor, Tensor], augmenting: torch.Generator) -> None:
+        problem, (inputs, targets) = self.problem, batch
         inputs = problem.prepared(inputs)
         if problem.augment is not None:
-            inputs = problem.augment(inputs, self._augmenting)
+            inputs = problem.augment(inputs, augmenting)
         self._steps.step(inputs, targets)
-
-    def _update(self, start: FlatState, payload: Payload, out: FlatState | None) -> FlatState:
-        end = self.model.collect().to(start.trainable.device)
-        if out is None:
-            out = self.layout.empty(start.trainable.device)
-        if payload == "delta":
-            torch.sub(start.trainable, end.trainable, out=out.trainable)
-        else:
-            out.trainable.copy_(end.trainable)
-        out.averaged.copy_(end.averaged)
-        out.counted.copy_(end.counted)
-        return out

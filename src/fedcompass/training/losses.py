@@ -86,4 +86,4 @@ LOSSES: dict[str, Loss] = {
     "dice": dice_loss,
     "cox": cox_loss,
 }
-"""Every loss of `settings.losses` by its name."""
+"""Every loss of `settings.training` by its name."""

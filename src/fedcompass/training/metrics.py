@@ -1,6 +1,7 @@
 """What can be measured on a test set, each summed up batch by batch."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -8,18 +9,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcompass.errors import SettingsError
-from fedcompass.settings.metrics import METRICS, MetricKind, check_metrics
+from fedcompass.settings.training import METRICS, MetricKind, check_metrics
 from fedcompass.training.problem import Loss
 
 __all__ = [
     "OURS",
-    "Accuracy",
     "BalancedAccuracy",
-    "BinaryAccuracy",
     "Concordance",
-    "MeanLoss",
+    "Mean",
     "Metric",
-    "SoftDice",
     "make_metrics",
     "register_metric",
 ]
@@ -35,39 +33,64 @@ class Metric(Protocol):
         """The metric over all batches taken in so far."""
 
 
-class MeanLoss:
-    """Mean loss per sample, for a loss that is a mean over the batch."""
+class Mean:
+    """A mean over all batches.
 
-    def __init__(self, loss: Loss) -> None:
-        self._loss = loss
-        self._sum: Tensor | float = 0.0
-        self._samples = 0
+    Args:
+        measure: gives a batch's sum, and of how many values it is.
+    """
 
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Take in one batch's mean, weighted by its size."""
-        self._sum = self._sum + self._loss(outputs, targets).double() * len(targets)
-        self._samples += len(targets)
-
-    def value(self) -> float:
-        """Sum of losses over number of samples."""
-        return float(self._sum) / self._samples
-
-
-class Accuracy:
-    """Share of targets that are the class with the largest output."""
-
-    def __init__(self, _loss: Loss) -> None:
-        self._hits: Tensor | int = 0
-        self._targets = 0
+    def __init__(self, measure: Callable[[Tensor, Tensor], tuple[Tensor, int]]) -> None:
+        self._measure = measure
+        self._sum: Tensor | float = 0
+        self._count = 0
 
     def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Count hits; targets are class numbers, one per sample or per pixel."""
-        self._hits = self._hits + (_predicted(outputs, targets) == targets).sum()
-        self._targets += targets.numel()
+        """Add a batch's sum and count."""
+        total, count = self._measure(outputs, targets)
+        self._sum = self._sum + total
+        self._count += count
 
     def value(self) -> float:
-        """Hits over targets."""
-        return int(self._hits) / self._targets
+        """Sum over count."""
+        return float(self._sum) / self._count
+
+
+def _losses(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    """For a loss that is a mean over the batch."""
+    return loss(outputs, targets).double() * len(targets), len(targets)
+
+
+def _hits(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    """Targets that are the class with the largest output; one per sample or per pixel."""
+    return (_predicted(outputs, targets) == targets).sum(), targets.numel()
+
+
+def _binary_hits(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    """Labels 0 and 1 that the sign of one score per sample [samples, 1] tells.
+
+    A score above 0 says 1, as a probability above one half does.
+    """
+    if outputs.shape != (len(targets), 1):
+        raise SettingsError(
+            f"binary_accuracy needs outputs [samples, 1]; got {list(outputs.shape)}"
+        )
+    return ((outputs[:, 0] > 0) == (targets > 0)).sum(), len(targets)
+
+
+def _dice_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    """sum(p y) / (sum (p + y) / 2 + 1e-7) of each sample and class; 1 where both are empty.
+
+    Outputs are probabilities [samples, classes, ...] (Fed-IXI's network ends in a softmax); targets
+    are one-hot of the same shape, or class numbers [samples, ...].
+    """
+    if targets.ndim == outputs.ndim - 1:
+        targets = functional.one_hot(targets.long(), outputs.shape[1]).movedim(-1, 1)
+    p, y = outputs.flatten(2), targets.flatten(2)
+    overlap = (p * y).sum(2)
+    size = (0.5 * (p + y)).sum(2)
+    score = torch.where(size == 0, 1.0, overlap / (size + 1e-7))
+    return score.double().sum(), score.numel()
 
 
 class BalancedAccuracy:
@@ -91,27 +114,6 @@ class BalancedAccuracy:
         targets = torch.as_tensor(self._targets)
         occurs = targets > 0
         return float((torch.as_tensor(self._hits)[occurs].double() / targets[occurs]).mean())
-
-
-class BinaryAccuracy:
-    """Share of labels 0 and 1 that the sign of one score per sample [samples, 1] tells."""
-
-    def __init__(self, _loss: Loss) -> None:
-        self._hits: Tensor | int = 0
-        self._targets = 0
-
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Count hits; a score above 0 says 1, as a probability above one half does."""
-        if outputs.shape != (len(targets), 1):
-            raise SettingsError(
-                f"binary_accuracy needs outputs [samples, 1]; got {list(outputs.shape)}"
-            )
-        self._hits = self._hits + ((outputs[:, 0] > 0) == (targets > 0)).sum()
-        self._targets += len(targets)
-
-    def value(self) -> float:
-        """Hits over targets."""
-        return int(self._hits) / self._targets
 
 
 class Concordance:
@@ -144,42 +146,15 @@ class Concordance:
         return float(right[pairs].mean())
 
 
-class SoftDice:
-    """Mean over samples and classes of sum(p y) / (sum (p + y) / 2 + 1e-7); 1 where both are empty.
-
-    Outputs are probabilities [samples, classes, ...] (Fed-IXI's network ends in a softmax); targets
-    are one-hot of the same shape, or class numbers [samples, ...].
-    """
-
-    def __init__(self, _loss: Loss) -> None:
-        self._sum: Tensor | float = 0.0
-        self._scores = 0
-
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Score each sample and class over its spatial axes."""
-        if targets.ndim == outputs.ndim - 1:
-            targets = functional.one_hot(targets.long(), outputs.shape[1]).movedim(-1, 1)
-        p, y = outputs.flatten(2), targets.flatten(2)
-        overlap = (p * y).sum(2)
-        size = (0.5 * (p + y)).sum(2)
-        score = torch.where(size == 0, 1.0, overlap / (size + 1e-7))
-        self._sum = self._sum + score.double().sum()
-        self._scores += score.numel()
-
-    def value(self) -> float:
-        """Mean score."""
-        return float(self._sum) / self._scores
-
-
 OURS: dict[str, Callable[[Loss], Metric]] = {
-    "loss": MeanLoss,
-    "accuracy": Accuracy,
+    "loss": lambda loss: Mean(partial(_losses, loss)),
+    "accuracy": lambda _: Mean(_hits),
     "balanced_accuracy": BalancedAccuracy,
-    "binary_accuracy": BinaryAccuracy,
+    "binary_accuracy": lambda _: Mean(_binary_hits),
     "concordance": Concordance,
-    "dice": SoftDice,
+    "dice": lambda _: Mean(_dice_scores),
 }
-"""Makes each metric of `settings.metrics` from the problem's loss."""
+"""Makes each metric of `settings.training` from the problem's loss."""
 
 
 def register_metric(

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.errors import SettingsError
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.optimizers import build_optimizer
 from fedcompass.training.problem import Loss
@@ -33,10 +33,7 @@ class ModelSteps:
         self._device = device
         self._loss = loss
         self._rounded = settings.precision == "bfloat16"
-        trained = [p for p in self.model.module.parameters() if p.requires_grad]
-        if not trained:
-            raise SettingsError("the model has no parameter that trains; set requires_grad on some")
-        self._optimizer = self._new_optimizer(settings, trained)
+        self._optimizer = self._new_optimizer(settings, self.model.trained())
 
     def _new_optimizer(
         self, settings: LocalSettings, trained: list[nn.Parameter]

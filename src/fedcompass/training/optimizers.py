@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 
 __all__ = ["build_optimizer"]
 

@@ -1,6 +1,6 @@
 """What is to be learned, and from whose samples: the one thing a user hands to a driver."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcompass.errors import DataError
+from fedcompass.training.streams import batch_rows
 
 __all__ = ["Augment", "Loss", "Problem", "Samples", "Transform"]
 
@@ -52,6 +53,17 @@ class Samples:
         """Copies of the given rows' inputs and targets."""
         stored = rows if self.indices is None else self.indices.index_select(0, rows)
         return self.inputs.index_select(0, stored), self.targets.index_select(0, stored)
+
+    def batches(self, key: int, steps: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """So many batches, drawn at random with replacement; the key selects the random stream."""
+        device = self.inputs.device
+        rows = batch_rows(key, steps=steps, batch_size=size, samples=len(self), device=device)
+        return map(self.batch, rows)
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> "Samples":
+        """The same samples with each of their tensors where `move` puts it."""
+        rows = self.indices
+        return Samples(move(self.inputs), move(self.targets), None if rows is None else move(rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +128,35 @@ class Problem:
         """What the model is measured on client by client."""
         return self.clients if self.client_tests is None else self.client_tests
 
-    def to(self, device: torch.device | str) -> "Problem":
-        """The same problem with its samples on a device; tensors that clients share move once."""
-        moved: dict[int, Tensor] = {}
+    def to(
+        self, device: torch.device | str, moved: dict[int, tuple[Tensor, Tensor]] | None = None
+    ) -> "Problem":
+        """The same problem with its samples on a device; tensors that are shared move once.
+
+        Args:
+            device: where to.
+            moved: what problems before have moved, by the original's identity, with the original
+                (so that the identity stays taken); added to.
+        """
+        moved = {} if moved is None else moved
 
         def move(tensor: Tensor) -> Tensor:
             if id(tensor) not in moved:
-                moved[id(tensor)] = tensor.to(device)
-            return moved[id(tensor)]
+                moved[id(tensor)] = tensor, tensor.to(device)
+            return moved[id(tensor)][1]
 
         def placed(samples: Samples) -> Samples:
             rows = samples.indices
             return Samples(
-                move(samples.inputs), move(samples.targets), None if rows is None else move(rows)
+                move(samples.inputs),
+                move(samples.targets),
+                None if rows is None else rows.to(device),
             )
 
         tests = self.client_tests
         return replace(
             self,
-            clients=tuple(placed(s) for s in self.clients),
+            clients=tuple(map(placed, self.clients)),
             test=placed(self.test),
-            client_tests=None if tests is None else tuple(placed(s) for s in tests),
+            client_tests=None if tests is None else tuple(map(placed, tests)),
         )

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["batch_indices", "batch_indices_of_many", "seeded", "stream_key"]
+__all__ = ["batch_indices", "batch_indices_of_many", "batch_rows", "seeded", "stream_key"]
+
+_STEPS_DRAWN_AT_ONCE = 256  # bounds the memory of drawn rows, whatever the length of the round
 
 _WORD = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -44,6 +46,21 @@ def batch_indices(
     return batch_indices_of_many(
         keys, counts, first_step=first_step, steps=steps, batch_size=batch_size
     )[0]
+
+
+def batch_rows(
+    key: int, *, steps: int, batch_size: int, samples: int, device: torch.device | str = "cpu"
+) -> Iterator[Tensor]:
+    """The same rows, one batch after the other, drawn in pieces as they are needed."""
+    for first in range(0, steps, _STEPS_DRAWN_AT_ONCE):
+        yield from batch_indices(
+            key,
+            first_step=first,
+            steps=min(_STEPS_DRAWN_AT_ONCE, steps - first),
+            batch_size=batch_size,
+            samples=samples,
+            device=device,
+        )
 
 
 def batch_indices_of_many(

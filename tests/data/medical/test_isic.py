@@ -9,12 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcompass.data.medical.finding import find, usual_clients
-from fedcompass.data.medical.isic import crop_of
+from fedcompass.data.medical.isic import centre_crop, crop_of, fitted, read_picture, shades_of_gray
 from fedcompass.data.medical.isic_files import listed_images, split_of
-from fedcompass.data.medical.loading import load
-from fedcompass.data.medical.pictures import centre_crop, fitted, read_picture, shades_of_gray
-from fedcompass.data.medical.sources import ISIC
+from fedcompass.data.medical.loading import find, load, usual_clients
+from fedcompass.data.medical.published import ISIC
 from fedcompass.errors import DataError
 
 RealData = Callable[[str], Path]

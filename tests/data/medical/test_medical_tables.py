@@ -13,8 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedcompass.experiment import Experiment
-from fedcompass.models.efficientnet import efficientnet_b0
-from fedcompass.models.quick_efficientnet import quick_efficientnet_b0
+from fedcompass.models.efficientnet import efficientnet_b0, quick_efficientnet_b0
 from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.medical_runs import MEDICAL

@@ -7,8 +7,8 @@ import torch
 
 from fedcompass.data.medical.census import census
 from fedcompass.data.medical.loading import load
-from fedcompass.data.medical.sources import BRCA, HEART
-from fedcompass.data.medical.stratified_split import stratified_split
+from fedcompass.data.medical.published import BRCA, HEART
+from fedcompass.data.medical.tabular import stratified_split
 from fedcompass.errors import DataError
 
 RealData = Callable[[str], Path]

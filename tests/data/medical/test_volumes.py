@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedcompass.data.medical import ixi_files
-from fedcompass.data.medical.finding import find
-from fedcompass.data.medical.hippocampus_files import listed_volumes, site_and_fold
-from fedcompass.data.medical.ixi_files import split_by_subject
-from fedcompass.data.medical.loading import load
-from fedcompass.data.medical.sources import HIPPOCAMPUS, IXI
-from fedcompass.data.medical.volumes import normalized, read_volume, resized
+from fedcompass.data.medical import volume_files
+from fedcompass.data.medical.loading import find, load
+from fedcompass.data.medical.published import HIPPOCAMPUS, IXI
+from fedcompass.data.medical.segmentation import normalized, read_volume, resized
+from fedcompass.data.medical.volume_files import listed_hippocampi, site_and_fold, split_by_subject
 from fedcompass.errors import DataError
 
 RealData = Callable[[str], Path]
@@ -32,7 +30,7 @@ def write_volume(path: Path, voxels: np.ndarray) -> Path:
 @pytest.fixture
 def ixi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Six subjects of three centers with a box for a brain, unpacked as FLamby's archive is."""
-    monkeypatch.setattr(ixi_files, "split_by_subject", lambda: SUBJECTS)
+    monkeypatch.setattr(volume_files, "split_by_subject", lambda: SUBJECTS)
     sample = tmp_path / "fed_ixi" / "7kd5wj7v7p-3" / "IXI_sample"
     rng = np.random.default_rng(0)
     for number, (center, _) in SUBJECTS.items():
@@ -121,7 +119,7 @@ def test_real_hippocampi_are_split_into_three_artificial_sites(
     real_medical: RealData, tmp_path: Path
 ) -> None:
     folder, centers = find(HIPPOCAMPUS, real_medical("msd_hippocampus"))
-    volumes = listed_volumes(folder)
+    volumes = listed_hippocampi(folder)
     assert centers == [0, 1, 2]
     assert len(volumes) == 260
     chosen: dict[tuple[int, str], list[Path]] = {}

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from fedcompass.deployment.certificates import (
+from fedcompass.deployment.operator.certificates import (
     make_authority,
     make_server_certificate,
     make_site_certificate,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.data.dataset import Dataset
-from fedcompass.data.medical.sources import MedicalSource
+from fedcompass.data.medical.published import MedicalSource
 
 __all__ = ["CenterCensus", "census"]
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fedcompass.data.medical.csv_table import csv_rows
-from fedcompass.data.medical.sources import ISIC
+from fedcompass.data.medical.published import ISIC
 from fedcompass.errors import DataError
 
 __all__ = ["ListedImage", "images_in", "listed_images", "split_of"]

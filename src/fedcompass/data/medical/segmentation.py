@@ -1,30 +1,32 @@
 """Fed-IXI and its stand-in: pairs of a volume and a mask become memory-mapped samples."""
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from fedcompass.data.dataset import Dataset
-from fedcompass.data.medical.hippocampus_files import listed_volumes as listed_hippocampi
-from fedcompass.data.medical.ixi_files import ListedVolume
-from fedcompass.data.medical.ixi_files import listed_volumes as listed_brains
 from fedcompass.data.medical.prepared import Preparation, Progress, RowKind, cache_for, prepare
-from fedcompass.data.medical.sources import HIPPOCAMPUS, IXI
-from fedcompass.data.medical.volumes import COMMON_SHAPE, normalized, read_volume, resized
-from fedcompass.errors import DataError
+from fedcompass.data.medical.published import HIPPOCAMPUS, IXI
+from fedcompass.data.medical.volume_files import ListedVolume, listed_brains, listed_hippocampi
+from fedcompass.errors import DataError, MissingExtra
 from fedcompass.training.losses import dice_loss
 
-__all__ = ["load_hippocampus", "load_ixi"]
+__all__ = ["load_hippocampus", "load_ixi", "normalized", "read_volume", "resized"]
+
+_SHAPE = (48, 60, 48)  # what FLamby resizes the volumes of Fed-IXI to
 
 _METHOD = 1  # counted up when the preparation changes
 _ARRAYS = {
-    "inputs": RowKind((1, *COMMON_SHAPE), "float32"),
-    "targets": RowKind(COMMON_SHAPE, "uint8"),
+    "inputs": RowKind((1, *_SHAPE), "float32"),
+    "targets": RowKind(_SHAPE, "uint8"),
 }
 
 
@@ -90,7 +92,7 @@ def _load(
     progress: Progress | None,
 ) -> Dataset:
     files = [file for listed in volumes for file in (listed.image, listed.label)]
-    cache = cache_for(name, {"method": _METHOD, "shape": COMMON_SHAPE}, files)
+    cache = cache_for(name, {"method": _METHOD, "shape": _SHAPE}, files)
     tensors, centers = {}, {}
     for fold in ("train", "test"):
         chosen = [listed for listed in volumes if listed.fold == fold]
@@ -111,3 +113,37 @@ def _load(
         loss=dice_loss,
         remarks=remarks,
     )
+
+
+def read_volume(path: Path) -> Tensor:
+    """A volume's voxels as float64 [depth, height, width].
+
+    Raises:
+        MissingExtra: nibabel is not installed.
+        DataError: the file is missing, truncated, not NIfTI, or not a volume of finite numbers.
+    """
+    try:
+        import nibabel
+    except ImportError:
+        raise MissingExtra("nibabel", "medical", "reading MRI volumes") from None
+    try:
+        volume: Any = nibabel.load(path)
+        voxels: NDArray[np.float64] = volume.get_fdata(caching="unchanged")
+    except (OSError, EOFError, zlib.error, ValueError, nibabel.filebasedimages.ImageFileError) as e:
+        reason = " ".join(str(e).split()) or type(e).__name__
+        raise DataError(f"{path} is missing or damaged: {reason}; get it again") from None
+    if voxels.ndim != 3 or not np.isfinite(voxels).all():
+        raise DataError(f"{path} is not a volume of finite numbers: its shape is {voxels.shape}")
+    return torch.from_numpy(np.ascontiguousarray(voxels))
+
+
+def resized(volume: Tensor, mode: Literal["area", "nearest-exact"]) -> Tensor:
+    """The volume in the common shape: `area` averages what falls into a voxel, as FLamby does."""
+    return functional.interpolate(volume[None, None], _SHAPE, mode=mode)[0, 0]
+
+
+def normalized(volume: Tensor) -> Tensor:
+    """Mean 0 and standard deviation 1 over the whole volume; a constant one becomes 0."""
+    centred = volume - volume.mean()
+    spread = float(centred.square().mean().sqrt())
+    return centred / spread if spread > 0 else centred

@@ -1,5 +1,6 @@
 """Fed-Heart-Disease and Fed-TCGA-BRCA: small tables, read whole and checked cell by cell."""
 
+from math import ceil, floor
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,11 @@ from numpy.typing import NDArray
 
 from fedcompass.data.dataset import Dataset
 from fedcompass.data.medical.csv_table import csv_rows
-from fedcompass.data.medical.sources import BRCA, HEART
-from fedcompass.data.medical.stratified_split import stratified_split
+from fedcompass.data.medical.published import BRCA, HEART
 from fedcompass.errors import DataError
 from fedcompass.training.losses import cox_loss, logistic_loss
 
-__all__ = ["load_brca", "load_heart"]
+__all__ = ["load_brca", "load_heart", "stratified_split"]
 
 _HEART_COLUMNS = 14
 _LEFT_OUT = (10, 11, 12)  # mostly missing outside Cleveland
@@ -90,6 +90,48 @@ def _heart_rows(path: Path) -> list[list[float | None]]:
     return rows
 
 
+def stratified_split(
+    labels: NDArray[np.int64], train_share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Training and test rows, ascending; classes keep their shares if each has 3 or more rows.
+
+    FLamby calls scikit-learn's `train_test_split` with a fixed seed. This draws the same numbers in
+    the same order from the same (frozen) generator of numpy, so that no further package is needed.
+    """
+    train, test = floor(train_share * len(labels)), ceil((1 - train_share) * len(labels))
+    rng = np.random.RandomState(seed)
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(classes) < 2 or counts.min() <= 2:
+        order = rng.permutation(len(labels))
+        return np.sort(order[test : test + train]), np.sort(order[:test])
+    in_train = _mode(counts, train, rng)
+    in_test = _mode(counts - in_train, test, rng)
+    parts: tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]] = ([], [])
+    for label, first, second in zip(classes, in_train, in_test, strict=True):
+        rows = np.flatnonzero(labels == label)
+        rows = rows[rng.permutation(len(rows))]
+        parts[0].append(rows[:first])
+        parts[1].append(rows[first : first + second])
+    return np.sort(np.concatenate(parts[0])), np.sort(np.concatenate(parts[1]))
+
+
+def _mode(counts: NDArray[np.int64], draws: int, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """The likeliest numbers of each class among so many draws; ties are broken by chance."""
+    expected = counts / counts.sum() * draws
+    whole = np.floor(expected)
+    short = int(draws - whole.sum())
+    rest = expected - whole
+    for value in np.unique(rest)[::-1]:
+        if short == 0:
+            break
+        tied = np.flatnonzero(rest == value)
+        lucky = rng.choice(tied, size=min(len(tied), short), replace=False)
+        whole[lucky] += 1
+        short -= len(lucky)
+    found: NDArray[np.int64] = whole.astype(np.int64)
+    return found
+
+
 def load_brca(folder: Path, centers: list[int]) -> Dataset:
     """All patients of FLamby's split; targets are (event, time), the features as they are.
 
@@ -102,7 +144,7 @@ def load_brca(folder: Path, centers: list[int]) -> Dataset:
     numbers: dict[str, list[int]] = {"train": [], "test": []}
     for pid, fold, center in _brca_split(folder):
         if pid not in patients:
-            raise DataError(f"{path} has no patient {pid}, whom the split lists; get it again")
+            raise DataError(f"{path} has no patient {pid}, but the split lists them; get it again")
         if center in centers:
             rows[fold].append(patients[pid])
             numbers[fold].append(center)

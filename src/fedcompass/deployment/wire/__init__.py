@@ -1,1 +1,1 @@
-"""The wire between sites and server: gRPC with a certificate per site, durable at both ends."""
+"""What server and sites say to each other, whatever engine carries it; and gRPC as an engine."""

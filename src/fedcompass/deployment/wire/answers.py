@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from fedcompass.deployment.messages import one_line
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.arriving import ArrivingFile
 from fedcompass.deployment.wire.decoding import read_answer_part
 from fedcompass.deployment.wire.limits import Limits, Progress
+from fedcompass.deployment.wire.messages import one_line
 from fedcompass.deployment.wire.task_book import GivenTask, TaskBook, problem_of
 from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor
 from fedcompass.errors import WireError

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from fedcompass.deployment.messages import one_line
 from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire.messages import one_line
 from fedcompass.errors import WireError
 
 __all__ = [

@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 
-from fedcompass.deployment.messages import one_line
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Answers, Receive
 from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.attendance import Attendance, Session
 from fedcompass.deployment.wire.decoding import PIECE_BYTES, read_model_request
 from fedcompass.deployment.wire.limits import Limits, Progress
+from fedcompass.deployment.wire.messages import one_line
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask, TaskBook

@@ -11,7 +11,7 @@ from typing import Any, Never, TypeAlias
 
 import grpc
 
-from fedcompass.deployment.messages import one_line
+from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.connections import Identity, open_channel
@@ -23,6 +23,7 @@ from fedcompass.deployment.wire.decoding import (
     read_piece,
 )
 from fedcompass.deployment.wire.limits import Limits
+from fedcompass.deployment.wire.messages import one_line
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.errors import FedcompassError, WireError
@@ -31,8 +32,7 @@ from fedcompass.vocabulary import Seconds
 __all__ = ["Failed", "SiteLink", "Trained"]
 
 _SERVICE = "/fedcompass.wire.v1.Federation/"
-_FIRST_PAUSE: Seconds = 0.2
-_LONGEST_PAUSE: Seconds = 15.0
+_BACKOFF = Backoff(first=0.4, longest=15.0)
 _KEPT_MODELS = 2
 
 _GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
@@ -342,7 +342,7 @@ def _is_cancelled() -> bool:
 
 def _pause(failures: int) -> Seconds:
     """Twice as long after every failure in a row, with chance: sites do not come all at once."""
-    longest = min(_FIRST_PAUSE * 2.0 ** min(failures, 20), _LONGEST_PAUSE)
+    longest = _BACKOFF.after(max(failures, 1))
     return uniform(longest / 2, longest)
 
 

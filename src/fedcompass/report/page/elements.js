@@ -149,7 +149,7 @@ const theme = {
   },
 };
 
-// As fedcompass.figures.style: in widths of a line; with the seven colours the first 28 pairs differ.
+// As fedcompass.report.figures.style: in widths of a line; with the seven colours the first 28 pairs differ.
 const DASHES = [[], [3.7, 1.6], [1, 1.65], [6.4, 1.6, 1, 1.6]];
 const LINE_WIDTH = 2.2;
 

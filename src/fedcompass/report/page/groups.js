@@ -45,7 +45,7 @@ class Group {
 
   /**
    * Mean of a metric over the runs, and a band of one standard deviation around it, along an axis:
-   * as fedcompass.figures.curves. A run's value holds until its next evaluation; the curve ends
+   * as fedcompass.report.figures.curves. A run's value holds until its next evaluation; the curve ends
    * where the shortest run ends, so that no seed drops out of the mean on the way.
    * @param {string} metric @param {Axis} axis @returns {Curve}
    */

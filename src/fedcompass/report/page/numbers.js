@@ -1,6 +1,6 @@
 // Numbers as text, ticks for axes, and searching in sorted lists.
 
-const SHARES = ["accuracy", "balanced_accuracy", "binary_accuracy", "dice"];
+const SHARES = ["accuracy", "balanced_accuracy", "binary_accuracy", "concordance", "dice"];
 
 /** A number in about three digits: 1,234 12.3 0.0123. @param {number | null | undefined} value */
 function short(value) {

@@ -189,6 +189,9 @@ class RunModel {
       case "Fold":
         this.fold(this.lane(record.client), record);
         break;
+      case "FoldAgain": // no answer of its own, but it weighs
+        this.lane(record.client).weight += record.weight ?? 0;
+        break;
       case "Commit":
         this.merges.push({
           at: record.at,

@@ -99,6 +99,7 @@ interface Arrival {
 
 /** fedcompass.scheduling.commands */
 type JournalCommand = StartTraining | Fold | Commit
+  | { command: "FoldAgain"; at: number; client: string; weight?: number }
   | { command: "SetDeadline"; at: number; group: number }
   | { command: "Quarantine"; at: number; client: string };
 

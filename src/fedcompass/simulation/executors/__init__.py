@@ -1,6 +1,6 @@
 """Who carries out a simulation's training and evaluation: one process, or several."""
 
-from fedcompass.simulation.executors.processes import ProcessesExecutor
+from fedcompass.simulation.executors.parallel import ProcessesExecutor
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,

@@ -1,12 +1,12 @@
 """No training at all: every update is zero. For looking at schedules and what they cost."""
 
-from types import TracebackType
-from typing import Self, overload
+from typing import overload
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,
+    Executor,
     Job,
     TrainJob,
     TrainResult,
@@ -15,14 +15,11 @@ from fedcompass.simulation.executors.protocol import (
 __all__ = ["NoTraining"]
 
 
-class NoTraining:
+class NoTraining(Executor):
     """An `Executor` that answers at once with an update that changes nothing."""
 
     def __init__(self) -> None:
         self._zero: FlatState | None = None
-
-    def submit(self, job: Job) -> None:
-        """Do nothing."""
 
     @overload
     def result(self, job: TrainJob) -> TrainResult: ...
@@ -37,23 +34,3 @@ class NoTraining:
             self._zero.trainable.zero_()
         update = self._zero if job.payload == "delta" else job.start
         return TrainResult(update=update, steps=job.steps, seconds=0.0)
-
-    def release(self, job: TrainJob) -> None:
-        """Do nothing."""
-
-    def discard(self, job: Job) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

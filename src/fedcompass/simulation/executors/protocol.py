@@ -5,7 +5,6 @@ at any moment between `submit` and `result`. Who trains, when and where never ch
 """
 
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Protocol, Self, TypeAlias, overload
 
 from fedcompass.aggregation.layout import FlatState
@@ -61,7 +60,7 @@ Job: TypeAlias = TrainJob | EvalJob
 class TrainResult:
     """What the client sends.
 
-    update: valid until `release` or the next call of `result`, whichever comes first.
+    update: valid until the next call of `result`.
     seconds: time the training took, for the record of a run; it decides nothing.
     """
 
@@ -80,10 +79,10 @@ class EvalResult:
 
 
 class Executor(Protocol):
-    """Carries out jobs. Every job submitted is either asked for with `result` or discarded."""
+    """Carries out jobs. Every job submitted is either asked for with `result` or discarded.
 
-    def submit(self, job: Job) -> None:
-        """Take in a job; it may start at once."""
+    Only `result` has to be written; what an executor need not do, it inherits.
+    """
 
     @overload
     def result(self, job: TrainJob) -> TrainResult: ...
@@ -96,20 +95,20 @@ class Executor(Protocol):
             TaskFailed: the job raised, or the process that had it died.
         """
 
-    def release(self, job: TrainJob) -> None:
-        """Say that the job's update is no longer used."""
+    def submit(self, job: Job) -> None:
+        """Take in a job; it may start at once."""
+        return
 
     def discard(self, job: Job) -> None:
         """Say that a submitted job's result will not be asked for."""
+        return
 
     def close(self) -> None:
         """Stop at once and free everything; a second call does nothing."""
+        return
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,12 +1,11 @@
 """Training in the simulation's own process, one job at a time, when its result is due."""
 
-from types import TracebackType
-from typing import Self, overload
+from typing import overload
 
 import torch
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.simulation.executors.carry_out import (
     carry_out_evaluation,
     carry_out_training,
@@ -15,6 +14,7 @@ from fedcompass.simulation.executors.carry_out import (
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,
+    Executor,
     Job,
     TrainJob,
     TrainResult,
@@ -25,7 +25,7 @@ from fedcompass.training.problem import Problem
 __all__ = ["SerialExecutor"]
 
 
-class SerialExecutor:
+class SerialExecutor(Executor):
     """An `Executor` without processes; needs two models of memory, works anywhere."""
 
     def __init__(
@@ -37,9 +37,6 @@ class SerialExecutor:
     ) -> None:
         self.trainer = LocalTrainer(problem, settings, seed, device)
         self._update: FlatState | None = None  # reused by one result after the other
-
-    def submit(self, job: Job) -> None:
-        """Do nothing yet: training early would only cost memory."""
 
     @overload
     def result(self, job: TrainJob) -> TrainResult: ...
@@ -54,23 +51,6 @@ class SerialExecutor:
                 self._update = self.trainer.layout.empty(job.start.trainable.device)
             return carry_out_training(self.trainer, job, self._update)
 
-    def release(self, job: TrainJob) -> None:
-        """Do nothing: the next result overwrites the update."""
-
-    def discard(self, job: Job) -> None:
-        """Do nothing: the job was never begun."""
-
     def close(self) -> None:
         """Forget the update."""
         self._update = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

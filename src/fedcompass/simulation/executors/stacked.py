@@ -1,34 +1,34 @@
 """Training all pending tasks of all live runs in one stack, when the first result is due."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import torch
 
 from fedcompass.errors import FedcompassError, TaskFailed
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,
+    Executor,
     Job,
     TrainJob,
     TrainResult,
 )
-from fedcompass.simulation.executors.workshop import Workshop
+from fedcompass.simulation.executors.stacked_jobs import StackedJobs
 from fedcompass.training.problem import Problem
 
-__all__ = ["StackedExecutor", "Workshop", "drive_stacked"]
+__all__ = ["StackedExecutor", "StackedJobs", "drive_stacked"]
 
 
-class StackedExecutor:
+class StackedExecutor(Executor):
     """An `Executor` for one run that trains whatever is pending together.
 
     Args:
         problem: the run's.
         settings: how clients train.
         seed: the run's.
-        device, max_stack: of its own workshop, unless it is given one that runs share.
+        device, max_stack: of its own `StackedJobs`, unless it is given one that runs share.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class StackedExecutor:
         device: torch.device | str = "cpu",
         max_stack: int | None = None,
         *,
-        workshop: Workshop | None = None,
+        stacked_jobs: StackedJobs | None = None,
     ) -> None:
-        self._workshop = workshop or Workshop(device, max_stack)
-        self._context = self._workshop.context(problem, settings, seed)
+        self._stacked_jobs = stacked_jobs or StackedJobs(device, max_stack)
+        self._context = self._stacked_jobs.context(problem, settings, seed)
 
     @property
     def how(self) -> str:
@@ -52,7 +52,7 @@ class StackedExecutor:
 
     def submit(self, job: Job) -> None:
         """Collect the job until a result is needed."""
-        self._workshop.submit(job, self._context)
+        self._stacked_jobs.submit(job, self._context)
 
     @overload
     def result(self, job: TrainJob) -> TrainResult: ...
@@ -60,34 +60,20 @@ class StackedExecutor:
     def result(self, job: EvalJob) -> EvalResult: ...
     def result(self, job: Job) -> TrainResult | EvalResult:
         """The job's result; trains everything pending if it is not there yet."""
-        return self._workshop.result(job)
-
-    def release(self, job: TrainJob) -> None:
-        """Do nothing: an update lives as long as it is referred to."""
+        return self._stacked_jobs.result(job)
 
     def discard(self, job: Job) -> None:
         """Forget the job."""
-        self._workshop.discard(job)
+        self._stacked_jobs.discard(job)
 
     def close(self) -> None:
         """Drop what was not begun."""
-        self._workshop.forget(self._context)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._stacked_jobs.forget(self._context)
 
 
 def drive_stacked(
     simulations: Iterable[Generator[Job, Any, None]],
-    workshop: Workshop,
+    stacked_jobs: StackedJobs,
     *,
     has_room: Callable[[int], bool] = lambda live: live < 256,
 ) -> Iterator[tuple[int, FedcompassError | None]]:
@@ -97,9 +83,9 @@ def drive_stacked(
     wait for is trained together. The first ones are served first.
 
     Args:
-        simulations: the generators of `Run.steps`, whose executors belong to `workshop`; the next
+        simulations: the generators of `Run.steps`, whose executors share `stacked_jobs`; the next
             one is taken when another has ended, so they may be made on the way.
-        workshop: trains.
+        stacked_jobs: what trains.
         has_room: whether another one may go on beside so many live ones.
     """
     source = enumerate(simulations)
@@ -107,27 +93,27 @@ def drive_stacked(
     while True:
         for number in list(waiting):
             steps, job = waiting.pop(number)
-            yield from _advanced(number, steps, job, workshop, waiting)
+            yield from _advanced(number, steps, job, stacked_jobs, waiting)
         while has_room(len(waiting)) and (fresh := next(source, None)) is not None:
-            yield from _advanced(*fresh, None, workshop, waiting)
+            yield from _advanced(*fresh, None, stacked_jobs, waiting)
         if not waiting:
             return
-        workshop.work([job for _, job in waiting.values()])
+        stacked_jobs.work([job for _, job in waiting.values()])
 
 
 def _advanced(
     number: int,
     steps: Generator[Job, Any, None],
     job: Job | None,
-    workshop: Workshop,
+    stacked_jobs: StackedJobs,
     waiting: dict[int, tuple[Generator[Job, Any, None], Job]],
 ) -> Iterator[tuple[int, FedcompassError | None]]:
     """Go on with one simulation; put it among the waiting, or give it back if it ended."""
     try:
         job = next(steps) if job is None else job
-        while workshop.is_done(job):
+        while stacked_jobs.is_done(job):
             try:
-                result = workshop.result(job)
+                result = stacked_jobs.result(job)
             except TaskFailed as error:
                 job = steps.throw(error)
             else:

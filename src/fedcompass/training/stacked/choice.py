@@ -1,22 +1,19 @@
-"""Which way a problem's tasks can be trained together, and their samples on the device."""
-
-from dataclasses import replace
+"""Which way a problem's tasks can be trained together."""
 
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import build_module
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.model_steps import ModelSteps
-from fedcompass.training.problem import Problem, Samples
+from fedcompass.training.problem import Problem
 from fedcompass.training.stacked.forward import CannotStack
+from fedcompass.training.stacked.stacked_trainer import StackedTrainer
 from fedcompass.training.stacked.tasks import StackedTask
-from fedcompass.training.stacked.trainer import StackedTrainer
 from fedcompass.training.streams import stream_key
 
-__all__ = ["resident", "stacked_trainer", "work_of"]
+__all__ = ["stacked_trainer", "work_of"]
 
 _TRIAL_STEPS = 2
 _LARGE = 100_000  # values of one sample; a step on a few of these keeps a GPU busy by itself
@@ -87,35 +84,3 @@ def _try(trainer: StackedTrainer, problem: Problem) -> None:
         apart = torch.linalg.vector_norm(one.double() - other.double())
         if apart > _TOLERANCE * torch.linalg.vector_norm(other.double()):
             raise CannotStack("vmap gives other results than the model by itself")
-
-
-def resident(
-    problem: Problem, device: torch.device, stored: dict[int, tuple[Tensor, Tensor]]
-) -> Problem:
-    """The problem with its samples on a device; tensors that problems share move once.
-
-    Args:
-        problem: on any device.
-        device: where to.
-        stored: what was moved before, by the original's identity, with the original (so that the
-            identity stays taken); added to.
-    """
-
-    def move(tensor: Tensor) -> Tensor:
-        if id(tensor) not in stored:
-            stored[id(tensor)] = (tensor, tensor.to(device))
-        return stored[id(tensor)][1]
-
-    def placed(samples: Samples) -> Samples:
-        rows = samples.indices
-        return Samples(
-            move(samples.inputs), move(samples.targets), None if rows is None else rows.to(device)
-        )
-
-    tests = problem.client_tests
-    return replace(
-        problem,
-        clients=tuple(placed(samples) for samples in problem.clients),
-        test=placed(problem.test),
-        client_tests=None if tests is None else tuple(placed(samples) for samples in tests),
-    )

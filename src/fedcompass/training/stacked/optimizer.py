@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fedcompass.settings.local import LocalSettings
+from fedcompass.settings.training import LocalSettings
 
 __all__ = ["StackedStep", "moments_needed", "stacked_step"]
 

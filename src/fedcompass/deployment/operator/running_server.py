@@ -1,0 +1,173 @@
+"""`fedcompass deploy server`: the engine's processes, kept running until the run is over.
+
+Whichever of them dies is started again and the run resumed; what was accepted is on disk.
+"""
+
+from pathlib import Path
+from time import monotonic, sleep
+
+from fedcompass.deployment.flower_engine.control import Node
+from fedcompass.deployment.flower_engine.server_engine import ServerEngine
+from fedcompass.deployment.flower_engine.server_process import ServerExit
+from fedcompass.deployment.operator.certificates import check_dates
+from fedcompass.deployment.operator.disk_room import lack_of_room, tell_audit
+from fedcompass.deployment.server.project import RENEW, ServerProject
+from fedcompass.deployment.supervision import Restarts
+from fedcompass.errors import ProjectError, RunFolderError
+from fedcompass.runs.files import FolderLock
+from fedcompass.runs.folder import RunFolder
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["RunningServer"]
+
+_RECOVERED: Seconds = 30.0  # a ServerApp that lives longer than this has recovered
+_LONGEST_PAUSE: Seconds = 10.0  # between two starts
+
+
+class RunningServer:
+    """One run of a federation. Make it, call `poll` often, and `stop` it whatever happens.
+
+    Args:
+        project: the server's folder.
+        run: the run folder.
+        resume: go on with the run that is there.
+        restarts: after how many deaths in a row it is started again.
+    """
+
+    def __init__(
+        self, project: ServerProject, run: Path, *, resume: bool = False, restarts: int = 10
+    ) -> None:
+        self.project, self.run = project, run
+        self._resume = resume
+        self._restarts = Restarts(
+            restarts, longest_pause=_LONGEST_PAUSE, recovered_after=_RECOVERED
+        )
+        self.restarted = 0  # how often something died and was started again
+        self._engine = ServerEngine(project)
+        self._started: Seconds = 0.0
+        self._lock: FolderLock | None = None  # held from start to stop; a process that dies lets go
+
+    @property
+    def children(self) -> dict[str, int | None]:
+        """The process ids, by name."""
+        return self._engine.children
+
+    def start(self) -> None:
+        """Start the engine.
+
+        Raises:
+            ProjectError: a server is running already, the folder is not safe, has no sites, or a
+                certificate that sites would refuse.
+            RunFolderError: there is a run already, or none to resume, or no room on the disk.
+            ProcessFailed: the engine did not come up.
+        """
+        self._take_folder()
+        self.project.check_secrets()
+        if not self.project.public_keys() and not self.project.network.insecure:
+            raise ProjectError(
+                f"{self.project.folder}/keys has no sites' keys; "
+                "add one: fedcompass deploy init --site NAME"
+            )
+        _check_run(self.run, self._resume)
+        self._check_certificate()
+        self._make_state()
+        full = lack_of_room(self.project.state, self.run)
+        if full is not None:
+            raise RunFolderError(full)
+        self._serve()
+
+    def go_on_with(self, project: ServerProject, run: Path) -> None:
+        """Begin another run with the sites that are connected, once one is over.
+
+        Args:
+            project: the same folder, read again.
+            run: a new run folder.
+        """
+        _check_run(run, resume=False)
+        self.project, self.run, self._resume = project, run, False
+        self._serve()
+
+    def poll(self) -> ServerExit | None:
+        """Restart what has died; how the run ended, None while it goes on.
+
+        A full disk ends it in order: the run can be resumed.
+
+        Raises:
+            ProcessFailed: something died too often in a row.
+        """
+        full = lack_of_room(self.project.state, self.run)
+        if full is not None and not RunFolder(self.run).finished:
+            self.stop()  # in order: what was accepted is in the run folder
+            tell_audit(self.run, full)
+            return ServerExit(full, again=False)
+        dead = self._engine.dead
+        if dead is None:
+            return None
+        if RunFolder(self.run).finished:
+            return ServerExit(None, again=False)  # whatever died on the way out
+        ended = self._engine.ended()
+        if not ended.again:
+            return ended
+        self._check_certificate()
+        sleep(self._restarts.pause_after(dead, monotonic() - self._started))
+        self.restarted += 1
+        self._serve()
+        return None
+
+    def nodes(self) -> list[Node]:
+        """The registered sites and whether they are connected; empty while it restarts."""
+        return self._engine.nodes()
+
+    def stop(self) -> None:
+        """End the engine; the run can be resumed unless it is over."""
+        self._engine.stop()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _serve(self) -> None:
+        resume = self._resume or (self.run / "deployment.toml").exists()
+        self._engine.serve(self.run, resume=resume)
+        self._started = monotonic()
+
+    def _take_folder(self) -> None:
+        """Keep other servers from this folder: they would share a port, a database and logs.
+
+        Raises:
+            ProjectError: one has it already.
+        """
+        folder = self.project.folder
+        try:
+            self._lock = FolderLock(folder) if self._lock is None else self._lock
+        except BlockingIOError:
+            raise ProjectError(
+                f"a server is running already from {folder}; stop it, or look at it: "
+                f"fedcompass deploy status {folder}"
+            ) from None
+        except OSError as error:
+            raise ProjectError(f"{folder} cannot be used: {error.strerror}") from None
+
+    def _make_state(self) -> None:
+        state = self.project.state
+        try:
+            state.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ProjectError(f"{state} cannot be made: {error.strerror}") from None
+
+    def _check_certificate(self) -> None:
+        """Say at once what every site, and this machine, would refuse a minute later."""
+        if not self.project.network.insecure:
+            check_dates(self.project.secrets / "server.pem", RENEW)
+
+
+def _check_run(run: Path, resume: bool) -> None:
+    """Say what is wrong with a run folder before anything is started."""
+    folder = RunFolder(run)
+    if folder.finished:
+        raise RunFolderError(f"{run} is finished; see its summary.json, or choose another --run")
+    if folder.begun and not resume:
+        raise RunFolderError(f"{run} holds a run already; add --resume, or choose another --run")
+    if not folder.begun:
+        folder.check_nothing_lost()
+    if resume and not (run / "deployment.toml").exists():
+        raise RunFolderError(f"{run} has no run to resume; leave out --resume")

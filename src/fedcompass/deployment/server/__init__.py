@@ -1,0 +1,1 @@
+"""The server's part: the event loop on the wall clock, and what it leaves in the run folder."""

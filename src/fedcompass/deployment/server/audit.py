@@ -1,0 +1,117 @@
+"""The audit log: who joined, what was accepted or refused and why, each merge with its sources.
+
+Lines follow the journal's events, so after a crash exactly the missing ones are added. They hold
+no tensors and no secrets.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from fedcompass.deployment.wire.messages import one_line
+from fedcompass.runs.files import LineFile
+from fedcompass.scheduling.commands import Command, Commit, Quarantine
+from fedcompass.scheduling.events import (
+    ClientJoined,
+    ClientLost,
+    DeadlinePassed,
+    Event,
+    QuarantineLifted,
+    TaskLost,
+    UpdateArrived,
+    UpdateRefused,
+)
+
+__all__ = ["Audit"]
+
+
+class Audit:
+    """A `Journal` that keeps people informed; nothing is written before `flush`.
+
+    Args:
+        lines: the file.
+        wall: seconds since 1970, for people; nothing is decided by it.
+    """
+
+    def __init__(self, lines: LineFile, wall: Callable[[], float]) -> None:
+        self.events = 0  # of the journal, so far
+        self._lines, self._wall = lines, wall
+        known = lines.records()
+        self._newest = max((_number(line) for line in known), default=0)  # event with a line
+        self._of_newest = [_key(line) for line in known if _number(line) == self._newest]
+        self._waiting: list[dict[str, Any]] = []  # lines
+
+    def say(self, what: str, at: float, **facts: Any) -> None:
+        """A line about something that is no event of the journal."""
+        self._waiting.append(self._line(what, at, facts))
+
+    def event(self, event: Event, **notes: Any) -> None:
+        """A line about an event, unless a server before this one wrote it."""
+        self.events += 1
+        if "why" in notes:
+            notes["why"] = one_line(notes["why"])  # perhaps a site's own words
+        told = _told(event)
+        if told is not None:
+            what, facts = told
+            self._add(what, event.at, {**facts, **notes})
+
+    def command(self, command: Command, **notes: Any) -> None:
+        """A line about a merge or a quarantine."""
+        match command:
+            case Commit(at=at, version=version, contributions=folds):
+                sources = [[f.client, f.task, f.staleness] for f in folds]
+                self._add("merged", at, {"version": version, "contributors": sources})
+            case Quarantine(at=at, client=client):
+                self._add("quarantined", at, {"who": client})
+            case _:
+                pass
+
+    def flush(self) -> None:
+        """Write what there is to say.
+
+        Raises:
+            RunFolderError: the disk is full, or the folder cannot be written to.
+        """
+        waiting, self._waiting = self._waiting, []
+        self._lines.append(waiting)
+
+    def _add(self, what: str, at: float, facts: dict[str, Any]) -> None:
+        line = self._line(what, at, {**facts, "event": self.events})
+        there_already = self.events == self._newest and _key(line) in self._of_newest
+        if self.events >= self._newest and not there_already:
+            self._waiting.append(line)
+
+    def _line(self, what: str, at: float, facts: dict[str, Any]) -> dict[str, Any]:
+        moment = datetime.fromtimestamp(self._wall(), UTC)
+        time = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {"time": time, "at": round(at, 3), "what": what, **facts}
+
+
+def _number(record: dict[str, Any]) -> int:
+    number = record.get("event", 0)
+    return number if isinstance(number, int) else 0
+
+
+def _key(line: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells lines of one event apart."""
+    return line.get("what"), line.get("who"), line.get("version")
+
+
+def _told(event: Event) -> tuple[str, dict[str, Any]] | None:
+    match event:
+        case ClientJoined(client=client, samples=samples):
+            return "joined", {"who": client, "samples": samples}
+        case UpdateArrived(client=client, task=task, steps_done=0):
+            return "task lost", {"who": client, "task": task, "why": "no steps were done"}
+        case UpdateArrived(client=client, task=task, steps_done=steps, compute_seconds=seconds):
+            return "accepted", {"who": client, "task": task, "steps": steps, "seconds": seconds}
+        case UpdateRefused(client=client, task=task, reason=reason):
+            return "refused", {"who": client, "task": task, "reason": reason}
+        case TaskLost(client=client, task=task):
+            return "task lost", {"who": client, "task": task}
+        case ClientLost(client=client):
+            return "left", {"who": client}
+        case QuarantineLifted(client=client):
+            return "readmitted", {"who": client}
+        case DeadlinePassed():
+            return None

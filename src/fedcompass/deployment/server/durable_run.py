@@ -1,0 +1,226 @@
+"""A coordinator whose every event is on disk before anybody is told what follows from it."""
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, assert_never
+
+from fedcompass.aggregation import FlatState, Layout
+from fedcompass.coordinator import Coordinator, Order
+from fedcompass.deployment.server.accepted_updates import AcceptedUpdates
+from fedcompass.deployment.server.audit import Audit
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.repeat import repeat_journal
+from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.runs.checkpoint import Checkpoint
+from fedcompass.runs.files import FolderLock, LineFile
+from fedcompass.runs.folder import RunFolder
+from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after
+from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
+from fedcompass.scheduling.events import UpdateArrived
+from fedcompass.vocabulary import GroupId, ModelVersion, Seconds
+
+__all__ = ["DurableRun"]
+
+
+class DurableRun:
+    """The part of a federation that survives a crash.
+
+    An event is complete once `settle` has returned: its update, journal lines and, after a merge,
+    the checkpoint are on disk. Where anything raises, this object is done for; what is on disk
+    can be resumed.
+    """
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        layout: Layout,
+        initial: FlatState,
+        folder: Path,
+        *,
+        resume: bool,
+        wall: Callable[[], float],
+    ) -> None:
+        strategy = settings.chosen_strategy()
+        self.folder = RunFolder(folder)
+        self._lock = _opened(self.folder, settings, resume)
+        self.updates: AcceptedUpdates
+        self.audit: Audit
+        self.journal: FileJournal | None = None
+        self.coordinator = Coordinator(strategy, layout, initial)
+        self.deadlines: dict[GroupId, Seconds] = {}  # of groups that may be open
+        self.starts: dict[ModelVersion, FlatState] = {}  # models of the outstanding tasks
+        self.name = ""  # of the run; unique, so that a site never mixes up two runs' tasks
+        self._header = {"strategy": strategy.to_json(), "seed": settings.seed}
+        self._saved: ModelVersion | None = None  # the checkpoint's
+        try:
+            self.updates = AcceptedUpdates(self.folder)
+            self.audit = Audit(LineFile(folder / "audit.jsonl", durable=True), wall)
+            self._resume(self.folder.checkpoint()) if self.folder.begun else self._begin()
+            self.audit.flush()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        self.name = f"{self.folder.path.name}-{secrets.token_hex(4)}"
+        self.journal = self.folder.new_journal(self._full_header())
+        self.updates.drop()
+        self.coordinator.journal = Tee(self.journal, self.audit)
+        self.audit.say("started", 0.0, run=self.name)
+        self._checkpoint()
+
+    def _full_header(self) -> dict[str, Any]:
+        return {**self._header, "run": self.name}
+
+    def _resume(self, saved: Checkpoint) -> None:
+        lines = self._restore(saved)
+        repeated = repeat_journal(
+            self.coordinator,
+            self.folder.journal,
+            lines,
+            self._kept_update,
+            self.audit,
+            self._remember,
+        )
+        header = self._full_header()
+        end = lines[-1].size if lines else saved.facts["journal_bytes"]
+        self.journal = FileJournal(self.folder.journal, header, resume_at=end, durable=True)
+        for command, notes in repeated.missing:
+            self.journal.command(command, **notes)
+        self.coordinator.journal = Tee(self.journal, self.audit)
+        self.audit.say(
+            "resumed",
+            self.coordinator.scheduler.now,
+            version=self.coordinator.version,
+            events_repeated=repeated.events,
+        )
+        self.audit.flush()
+        self._prune()
+        self._checkpoint()
+
+    def _kept_update(self, arrived: UpdateArrived) -> FlatState:
+        """The tensors of an accepted update, if they are those that the journal speaks of."""
+        order = self.coordinator.scheduler.outstanding(arrived.client)
+        facts = {
+            "run": self.name,
+            "client": arrived.client,
+            "task": arrived.task,
+            "version": None if order is None else order.version,
+            "steps_done": arrived.steps_done,
+        }
+        return self.updates.tensors(arrived.task, self.coordinator.layout, facts)
+
+    def _restore(self, saved: Checkpoint) -> list[Line]:
+        """Go back to where the checkpoint was made; returns the journal's lines since then."""
+        facts = saved.facts
+        try:
+            self.starts = self.coordinator.restore(saved.tensors, facts)
+            self.deadlines = {int(group): at for group, at in facts["deadlines"]}
+            self.audit.events, self.name = facts["events"], facts["run"]
+            size = int(facts["journal_bytes"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.folder.path} has an incomplete checkpoint: {error!r}; restore a backup"
+            ) from None
+        return lines_after(self.folder.journal, size, facts.get("journal_crc"))
+
+    def settle(self, orders: list[Order]) -> list[StartTraining]:
+        """Put the last event on disk; only then may its tasks, which are returned, go out."""
+        assert self.journal is not None  # from the beginning
+        tasks = self._remember(orders)
+        self.journal.flush()
+        self.audit.flush()  # before the checkpoint: events it covers are not repeated
+        self._prune()
+        if self.coordinator.version != self._saved:
+            self._checkpoint()
+        return tasks
+
+    def outstanding(self) -> list[StartTraining]:
+        """The tasks whose answers count."""
+        members = self.coordinator.scheduler.roster.members.values()
+        return [member.task for member in members if member.task is not None]
+
+    def _remember(self, orders: list[Order]) -> list[StartTraining]:
+        """Keep deadlines and start models; returns the tasks that are still outstanding.
+
+        A deadline that was due can give a task to a client that leaves by the same event.
+        """
+        tasks = []
+        for order in orders:
+            match order:
+                case StartTraining():
+                    self.starts[order.version] = self.coordinator.start_model(order)
+                    if self.coordinator.scheduler.outstanding(order.client) == order:
+                        tasks.append(order)
+                case SetDeadline(at=at, group=group):
+                    self.deadlines[group] = at
+                case Quarantine():
+                    pass  # it gets no more tasks: nothing to do
+                case _:
+                    assert_never(order)
+        return tasks
+
+    def _prune(self) -> None:
+        """Forget what no outstanding task and no open group needs."""
+        versions = {order.version for order in self.outstanding()}
+        self.starts = {v: start for v, start in self.starts.items() if v in versions}
+        open_until = self.coordinator.scheduler.policy.deadline_of
+        self.deadlines = {g: at for g, at in self.deadlines.items() if open_until(g) is not None}
+
+    def _checkpoint(self) -> None:
+        assert self.journal is not None  # from the beginning
+        tensors, facts = self.coordinator.state(self.starts)
+        self.folder.save_checkpoint(
+            tensors,
+            {
+                **facts,
+                "run": self.name,
+                "deadlines": list(self.deadlines.items()),
+                "events": self.audit.events,
+                "journal_bytes": self.journal.flush(),
+                "journal_crc": self.journal.crc,
+            },
+        )
+        self._saved = self.coordinator.version
+        self.updates.drop()
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write what came out; the run can no longer be resumed, nor need it be."""
+        self.folder.finish(summary)
+        self.updates.drop()
+
+    def close(self) -> None:
+        """Let go of the folder; it can be resumed unless the run is finished."""
+        try:
+            if self.journal is not None:
+                self.journal.close()
+        finally:
+            self._lock.release()
+
+
+def _opened(folder: RunFolder, settings: FederationSettings, resume: bool) -> FolderLock:
+    """Lock the folder of a run that is to begin or to go on, and write down its settings.
+
+    Raises:
+        RunFolderError: another server has it, it holds a run already (or, to resume, none or a
+            finished one), or it cannot be written.
+    """
+    if resume and not (folder.path / "deployment.toml").is_file():
+        raise RunFolderError(
+            f"{folder.path} has no run to resume: no deployment.toml; leave out --resume to start "
+            "one"
+        )
+    folder.make(exist_ok=True)
+    lock = folder.lock()
+    try:
+        folder.check_unfinished()
+        if not resume and folder.begun:
+            raise RunFolderError(
+                f"{folder.path} holds a run already; resume it (--resume) or choose another folder"
+            )
+        folder.write_settings("deployment.toml", settings.to_record())
+    except BaseException:
+        lock.release()
+        raise
+    return lock

@@ -1,0 +1,241 @@
+"""The event loop over the wall clock: replies in, tasks out, and nobody is waited for in vain."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep, time
+
+from fedcompass.aggregation import FlatState, Layout
+from fedcompass.coordinator import Order
+from fedcompass.deployment.server.background_evaluation import (
+    BackgroundEvaluation,
+    Evaluate,
+    EvaluationResult,
+)
+from fedcompass.deployment.server.dispatcher import Dispatcher
+from fedcompass.deployment.server.durable_run import DurableRun
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.federation_summary import Summary, summarize
+from fedcompass.deployment.server.intake import Intake
+from fedcompass.deployment.server.membership import Membership
+from fedcompass.deployment.server.readmission import take_requests
+from fedcompass.deployment.wire.transport import Transport
+from fedcompass.errors import SettingsError
+from fedcompass.runs.curve import Curve
+from fedcompass.runs.files import LineFile
+from fedcompass.vocabulary import ClientId, Seconds
+
+__all__ = ["Federation"]
+
+
+class Federation:
+    """Runs a strategy with real sites, from the first that joins to the end of the run.
+
+    Time is seconds of this run on the monotonic clock; a resumed run goes on where the last event
+    was, and the clock on the wall decides nothing.
+
+    Args:
+        settings: of the run.
+        layout: the model's.
+        initial: the model to begin with; a resumed run has its own.
+        transport: carries messages to sites and back.
+        folder: the run's; one server at a time.
+        resume: go on with the run in the folder.
+        evaluate: measures a model, in a thread of its own; None: nothing is measured.
+        clock: monotonic seconds.
+        wall: seconds since 1970, for the audit log.
+        pause: waits for so many seconds.
+
+    Raises:
+        FedcompassError: the folder is taken, holds another run, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        layout: Layout,
+        initial: FlatState,
+        transport: Transport,
+        folder: Path,
+        *,
+        resume: bool = False,
+        evaluate: Evaluate | None = None,
+        clock: Callable[[], float] = monotonic,
+        wall: Callable[[], float] = time,
+        pause: Callable[[Seconds], None] = sleep,
+    ) -> None:
+        self.settings = settings
+        self._run = DurableRun(settings, layout, initial, folder, resume=resume, wall=wall)
+        self.coordinator = self._run.coordinator
+        self._metrics = LineFile(self._run.folder.metrics)
+        self.curve = Curve(
+            settings.target_metric, rises=settings.target_rises, rows=self._metrics.records()
+        )
+        self.membership = Membership()
+        self._transport = transport
+        self._dispatcher = Dispatcher(transport, layout, self._run.name, settings.ttl)
+        self._evaluation = BackgroundEvaluation(evaluate)
+        self._clock, self._pause = clock, pause
+        self._before = self.coordinator.scheduler.now - clock()  # run time when the clock is 0
+        self._watched: Seconds | None = None  # when the engine was asked who is connected
+        self._offered = self.coordinator.version  # the version that was to be measured last
+        self._intake = Intake(
+            settings,
+            self._run,
+            self._dispatcher,
+            self.membership,
+            return_until=self.now() + settings.return_within,
+        )
+        for order in self._run.outstanding():
+            self._dispatcher.give(order, self._run.starts[order.version])
+        if self.curve.last_version < self.coordinator.version:
+            self._offer(self.now())
+
+    def now(self) -> Seconds:
+        """Seconds of this run."""
+        return max(self._before + self._clock(), self.coordinator.scheduler.now)
+
+    @property
+    def over(self) -> str | None:
+        """Why the run is over, None while it is not."""
+        settings = self.settings
+        if settings.max_updates is not None and self.coordinator.version >= settings.max_updates:
+            return "max_updates"
+        if settings.max_seconds is not None and self.now() >= settings.max_seconds:
+            return "max_seconds"
+        return "target" if self.curve.time_to(settings.target) is not None else None
+
+    def run(self, on_step: Callable[["Federation"], None] | None = None) -> Summary:
+        """Go on until a stop condition holds, and say what came out."""
+        while self.over is None:
+            self.step()
+            if on_step is not None:
+                on_step(self)
+            self._pause(self._until_next())
+        return self.finish()
+
+    def _until_next(self) -> Seconds:
+        """The time to the next poll, or to a deadline if that comes first."""
+        first = min(self._run.deadlines.values(), default=float("inf"))
+        return max(0.0, min(self.settings.poll_interval, first - self.now()))
+
+    def step(self) -> None:
+        """Do everything that is due now; never waits.
+
+        Raises:
+            FedcompassError: the disk is full or the engine broke; nothing that was not on disk
+                was acknowledged, and the run can be resumed.
+        """
+        now = self.now()
+        if self._watched is None or now - self._watched >= self.settings.watch_interval:
+            self._watch(now)
+        for reply, sent in self._dispatcher.pull():
+            self._settle(now, self._intake.take(now, reply, sent))
+        for group, due in sorted(self._run.deadlines.items(), key=lambda item: (item[1], item[0])):
+            if due <= now and group in self._run.deadlines:
+                self._pass_deadline(due, group)
+        for client, why in self._intake.overdue(now):
+            self._lose(now, client, why)
+        self._dispatcher.push_due(now, self.membership)
+        self._measure()
+
+    def _watch(self, now: Seconds) -> None:
+        """See who came and who left, and ask newcomers who they are."""
+        self._watched = now
+        self.membership.watch(now, self._transport.nodes())
+        for peer in self.membership.leave(now, self.settings.gone_after):
+            if peer.client is not None:
+                self._lose(now, peer.client, "it is not connected any more")
+        for client in self._intake.not_returned(now):
+            self._lose(now, client, "it did not return after the server's restart")
+        for client in take_requests(self._run.folder.path):
+            self._readmit(now, client)
+        self._intake.ask(now)
+
+    def _pass_deadline(self, due: Seconds, group: int) -> None:
+        at = max(due, self.coordinator.scheduler.now)
+        self._settle(self.now(), self.coordinator.pass_deadline(at, group))
+
+    def _lose(self, now: Seconds, client: ClientId, why: str) -> None:
+        if client in self.coordinator.scheduler.roster.members:
+            self._settle(now, self.coordinator.lose(now, client, why=why))
+
+    def _readmit(self, now: Seconds, client: ClientId) -> None:
+        """Do as an operator asks, if there is anything to do."""
+        member = self.coordinator.scheduler.roster.members.get(client)
+        if member is not None and member.quarantined:
+            self.lift_quarantine(client)
+            return
+        why = "it takes no part now" if member is None else "it is not in quarantine"
+        self._run.audit.say("not readmitted", now, who=client, why=why)
+        self._run.audit.flush()
+
+    def lift_quarantine(self, client: ClientId) -> None:
+        """An operator lets a site back in."""
+        now = self.now()
+        self._settle(now, self.coordinator.lift_quarantine(now, client))
+
+    def _settle(self, now: Seconds, orders: list[Order] | None) -> None:
+        """Put an event on disk, then send out what follows from it."""
+        if orders is None:
+            return
+        for task in self._run.settle(orders):
+            self._dispatcher.give(task, self._run.starts[task.version])
+        self._dispatcher.keep_only({order.task for order in self._run.outstanding()})
+        self._dispatcher.push_due(now, self.membership)
+        every = self.settings.evaluate_every
+        if self.coordinator.version // every > self._offered // every:
+            self._offer(now)
+
+    def _offer(self, now: Seconds) -> None:
+        self._offered = self.coordinator.version
+        self._evaluation.offer(self._offered, now, self.coordinator.snapshot())
+
+    def _measure(self, *, wait: bool = False) -> None:
+        for measured in self._evaluation.wait() if wait else self._evaluation.measured():
+            if measured.error is not None:
+                self._run.audit.say("evaluation failed", measured.time, why=measured.error)
+                self._run.audit.flush()
+            elif self._note(measured):
+                self._save_model("best", measured.model)
+
+    def _save_model(self, name: str, model: FlatState) -> None:
+        self._run.folder.save_model(name, self.coordinator.layout.unflatten(model))
+
+    def _note(self, measured: EvaluationResult) -> bool:
+        """Write a row of the curve; says whether it is the best so far."""
+        metric = self.settings.target_metric
+        if self.settings.target is not None and metric not in measured.metrics:
+            raise SettingsError(
+                f"target_metric is {metric!r}; the app measures: {', '.join(measured.metrics)}"
+            )
+        row = {"time": measured.time, "version": measured.version, **measured.metrics}
+        self._metrics.append([row])
+        return self.curve.add(row)
+
+    def finish(self) -> Summary:
+        """Measure the last model, write what came out, and close."""
+        reason, now = self.over or "stopped", self.now()
+        self._measure(wait=True)
+        if self.curve.last_version < self.coordinator.version:
+            self._offer(now)
+            self._measure(wait=True)
+        run = self._run
+        self._save_model("final", self.coordinator.model)
+        summary = summarize(
+            self.settings,
+            self.curve,
+            run.folder.journal,
+            reason=reason,
+            now=now,
+            pending=self.coordinator.scheduler.pending(),
+        )
+        run.audit.say("stopped", now, why=reason, version=self.coordinator.version)
+        run.audit.flush()
+        run.finish(summary.to_json())
+        self.close()
+        return summary
+
+    def close(self) -> None:
+        """Let go of the folder; an unfinished run can be resumed."""
+        self._evaluation.close()
+        self._run.close()

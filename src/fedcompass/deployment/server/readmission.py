@@ -1,0 +1,48 @@
+"""An operator's word to a running server: let a site out of quarantine.
+
+It is a file in the run folder, named after the site; the server's loop takes it up. Who may write
+there runs the server anyway, so it needs no port and no secret.
+"""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from fedcompass.errors import RunFolderError, SettingsError
+from fedcompass.vocabulary import ClientId
+
+__all__ = ["check_name", "put_request", "take_requests"]
+
+_FOLDER = "readmit"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
+
+
+def check_name(site: ClientId) -> None:
+    """Refuse what cannot be a site's name."""
+    if not _NAME.fullmatch(site):
+        raise SettingsError(f"{site!r} is no site's name; `fedcompass deploy status` lists them")
+
+
+def put_request(run: Path, site: ClientId) -> Path:
+    """Put down a request: an empty file by the site's name."""
+    folder = run / _FOLDER
+    try:
+        if run.stat().st_uid != os.getuid():
+            raise RunFolderError(f"{run} is another user's; run this as that user")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / site).touch(mode=0o600)
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be written to: {error.strerror}") from None
+    return folder / site
+
+
+def take_requests(run: Path) -> list[ClientId]:
+    """The sites that are to be readmitted; each request is handed out once."""
+    taken = []
+    with suppress(OSError):  # nobody ever asked
+        for path in sorted((run / _FOLDER).iterdir()):
+            if _NAME.fullmatch(path.name):
+                path.unlink()
+                taken.append(path.name)
+    return taken

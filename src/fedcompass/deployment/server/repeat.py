@@ -1,0 +1,106 @@
+"""After a crash: repeat what the journal has beyond the checkpoint, and check every command.
+
+The journal is only read here; it is completed when all of it has been repeated, so a crash during a
+resume loses nothing either.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedcompass.aggregation import FlatState
+from fedcompass.coordinator import Coordinator, Order
+from fedcompass.deployment.server.audit import Audit
+from fedcompass.errors import EventRefused, JournalError, ReplayMismatch
+from fedcompass.runs.codec import command_to_json, event_from_json
+from fedcompass.runs.journal import Line, Tee
+from fedcompass.scheduling.commands import Command
+from fedcompass.scheduling.events import Event, UpdateArrived
+
+__all__ = ["Repeated", "repeat_journal"]
+
+
+@dataclass(slots=True)
+class Repeated:
+    """What was repeated, and what the crash cut off the journal's end."""
+
+    events: int = 0
+    missing: list[tuple[Command, dict[str, Any]]] = field(default_factory=list)
+
+
+def repeat_journal(
+    coordinator: Coordinator,
+    path: Path,
+    lines: Sequence[Line],
+    update: Callable[[UpdateArrived], FlatState],
+    audit: Audit,
+    carry_out: Callable[[list[Order]], object],
+) -> Repeated:
+    """Take a restored coordinator from the checkpoint to where the journal ends.
+
+    Args:
+        coordinator: as the checkpoint left it.
+        path: the journal.
+        lines: what it has beyond the checkpoint.
+        update: the tensors of an accepted update.
+        audit: gets the lines that are missing in it.
+        carry_out: called with each event's orders.
+
+    Raises:
+        JournalError: it is damaged, or does not follow from the checkpoint.
+        CheckpointError: an accepted update is missing, damaged or another one.
+    """
+    done = Repeated()
+    checking = _Checking(path, done)
+    coordinator.journal = Tee(checking, audit)
+    entries = deque(lines)
+    while entries:
+        event = _event(path, entries.popleft())
+        while entries and "command" in entries[0].record:
+            checking.expected.append(entries.popleft().record)
+        trained = isinstance(event, UpdateArrived) and event.steps_done > 0
+        tensors = update(event) if isinstance(event, UpdateArrived) and trained else None
+        try:
+            orders = coordinator.take_in_again(event, tensors)
+        except EventRefused as error:
+            raise ReplayMismatch(f"{path} does not follow from the checkpoint: {error}") from None
+        checking.check_complete(last=not entries)
+        done.events += 1
+        carry_out(orders)
+    return done
+
+
+class _Checking:
+    """A `Journal` that compares commands with the recorded ones and keeps those beyond them."""
+
+    def __init__(self, path: Path, done: Repeated) -> None:
+        self.expected: deque[dict[str, Any]] = deque()  # recorded commands of the present event
+        self._path, self._done = path, done
+
+    def event(self, event: Event, **_: Any) -> None:
+        """It comes from the journal itself."""
+
+    def command(self, command: Command, **notes: Any) -> None:
+        """Compare a command, or keep it if the record ends before it."""
+        if not self.expected:
+            self._done.missing.append((command, notes))
+            return
+        recorded = self.expected.popleft()
+        given = json.loads(json.dumps({**command_to_json(command), **notes}))
+        if recorded != given:
+            raise ReplayMismatch(f"{self._path} has {recorded}, the checkpoint leads to {given}")
+
+    def check_complete(self, *, last: bool) -> None:
+        """Only the last event's commands can have been cut off."""
+        if self.expected or (self._done.missing and not last):
+            raise ReplayMismatch(f"{self._path} does not follow from the checkpoint")
+
+
+def _event(path: Path, line: Line) -> Event:
+    try:
+        return event_from_json(line.record)
+    except JournalError as error:
+        raise JournalError(f"{path}: line {line.number} is damaged: {error}") from None

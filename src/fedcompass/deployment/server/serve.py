@@ -1,0 +1,80 @@
+"""The server's whole part of a federation, in one call."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch.nn import functional
+
+from fedcompass.aggregation import FlatState, Layout
+from fedcompass.deployment.app.app_file import AppFile
+from fedcompass.deployment.server.background_evaluation import Evaluate
+from fedcompass.deployment.server.federation import Federation
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.federation_summary import Summary
+from fedcompass.deployment.wire.transport import Transport
+from fedcompass.training.bound import BoundModel
+from fedcompass.training.evaluation import begin_measuring
+
+__all__ = ["serve"]
+
+
+def serve(
+    settings: FederationSettings,
+    app: AppFile,
+    transport: Transport,
+    folder: Path,
+    resume: bool = False,
+    *,
+    on_step: Callable[[Federation], None] | None = None,
+) -> Summary:
+    """Run a federation to its end, or until something stops it; then it can be resumed.
+
+    Args:
+        settings: of the run.
+        app: the user's model, and what to measure it on.
+        transport: carries messages to sites and back.
+        folder: the run's.
+        resume: go on with the run in the folder.
+        on_step: called after every poll.
+
+    Raises:
+        FedcompassError: with one line saying what is wrong and what to do.
+    """
+    module = app.model(settings.seed)
+    layout = Layout.of(module)
+    federation = Federation(
+        settings,
+        layout,
+        layout.state_of(module),
+        transport,
+        folder,
+        resume=resume,
+        evaluate=_evaluation(app, settings, layout),
+    )
+    try:
+        return federation.run(on_step)
+    finally:
+        federation.close()
+
+
+def _evaluation(app: AppFile, settings: FederationSettings, layout: Layout) -> Evaluate | None:
+    """How this app's models are measured: its own way, or on its test set."""
+    if app.has("evaluate"):
+        module = app.model(settings.seed)
+
+        def by_the_app(state: FlatState) -> dict[str, float]:
+            layout.load(module, state)  # the app may have moved it to another device
+            module.eval()
+            return app.evaluate(module) or {}
+
+        return by_the_app
+    samples = app.test_set()
+    if samples is None:
+        return None
+    model = BoundModel(app.model(settings.seed))
+
+    def on_test_set(state: FlatState) -> dict[str, float]:
+        model.load(state)
+        return begin_measuring(model, samples, settings.metrics, functional.cross_entropy)()
+
+    return on_test_set

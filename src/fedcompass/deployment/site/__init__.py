@@ -1,0 +1,1 @@
+"""A site's part: a worker that trains when it is told to."""

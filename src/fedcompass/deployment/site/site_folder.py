@@ -1,0 +1,123 @@
+"""The folder a site was given, as it is read."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from fedcompass.deployment.addresses import Address, is_loopback, split_address
+from fedcompass.errors import ProjectError, SettingsError
+from fedcompass.experiment import read_toml
+from fedcompass.settings import Settings
+
+__all__ = ["SiteFolder", "SiteSettings", "valid_name"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+
+
+def valid_name(name: str) -> str:
+    """A site's name if it can be one: it becomes a folder's.
+
+    Raises:
+        SettingsError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise SettingsError(
+            f"site name {name!r}; allowed: 1 to 40 of a-z, 0-9, '.', '_', '-', "
+            "a letter or digit first"
+        )
+    return name
+
+
+class SiteSettings(Settings):
+    """A site's site.toml."""
+
+    name: str
+    """Its name in the federation; its key is registered under it."""
+
+    server: Address
+    """host:port of the server."""
+
+    app: str = "app.py"
+    """The federation's app.py, relative to this file."""
+
+    data: str | None = None
+    """The folder with the site's data, handed to `trainer(site)`; it never leaves the site."""
+
+    device: str = "cpu"
+    """Where to train: cpu, cuda, cuda:1, …"""
+
+    threads: int | None = Field(default=None, ge=1)
+    """Threads torch may use; None leaves it to torch."""
+
+    client_app: str = "fedcompass.deployment.flower_engine.client_app:app"
+    """The ClientApp that answers; one of your own as module:name."""
+
+    idle_seconds: float | None = Field(default=None, gt=0, le=3)
+    """How often the SuperNode asks for work when it has none. Flower's own 3 seconds is a fixed
+    number in its code; anything below reaches into Flower, and makes tasks start sooner."""
+
+    insecure: bool = False
+    """No TLS and no key: only on the machine of the server."""
+
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Whatever `trainer(site)` wants to know, as `site.settings`."""
+
+    @field_validator("name")
+    @classmethod
+    def _a_name(cls, name: str) -> str:
+        return valid_name(name)
+
+    @field_validator("server")
+    @classmethod
+    def _parsable(cls, server: str) -> str:
+        split_address(server)
+        return server
+
+
+class SiteFolder:
+    """The folder a site was given.
+
+    Raises:
+        ProjectError: it is not one.
+        SettingsError: its site.toml is wrong.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        file = self.folder / "site.toml"
+        if not file.is_file():
+            raise ProjectError(f"{folder} has no site.toml; give the folder the server sent you")
+        self.settings = SiteSettings(**read_toml(file))
+        host, _ = split_address(self.settings.server)
+        if self.settings.insecure and not is_loopback(host):
+            raise SettingsError(
+                f"{file}: insecure is true but the server is {self.settings.server!r}; allowed "
+                "without TLS: 127.0.0.1 only"
+            )
+
+    @property
+    def app(self) -> Path:
+        """The federation's app.py."""
+        return self.folder / self.settings.app
+
+    @property
+    def data(self) -> Path | None:
+        """The folder with the site's data."""
+        return None if self.settings.data is None else self.folder / self.settings.data
+
+    @property
+    def authority(self) -> Path | None:
+        """The federation's CA certificate."""
+        return None if self.settings.insecure else self.folder / "ca.pem"
+
+    @property
+    def key(self) -> Path | None:
+        """The site's private key."""
+        return None if self.settings.insecure else self.folder / "site.key"
+
+    @property
+    def state(self) -> Path:
+        """Socket and logs; private."""
+        return self.folder / "state"

@@ -1,0 +1,218 @@
+"""Child processes of a federation: started with a log file, restarted, and never left behind.
+
+Every program started here is a module of this package whose first act is `die_with_parent`, so
+that nothing survives, not even a `kill -9` of the parent.
+"""
+
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from fedcompass.deployment.backoff import Backoff
+from fedcompass.errors import ProcessFailed
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["Child", "Program", "Restarts", "die_with_parent", "free_port", "last_line"]
+
+_PARENT = "FEDCOMPASS_PARENT"
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_SECRETS = 0o077  # what others may not do with our files
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_TROUBLE = re.compile(r"\bERROR\b|Error\b|Exception\b|Exit Code")
+_LAST_LINES = 15  # where to look for trouble: what is further up was survived
+_MOST_BYTES = 1 << 16  # of a log's end
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to start: a module of this package, its arguments, environment and log file."""
+
+    name: str
+    module: str
+    log: Path
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies; at once if it already has."""
+    expected = os.environ.pop(_PARENT, None)
+    if expected is None:
+        return  # started by hand
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(expected):
+        os._exit(1)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def last_line(log: Path, start: int = 0) -> str:
+    """What a log ends with, to be shown in an error: its last line about trouble, or its last.
+
+    Args:
+        log: the file.
+        start: the byte to read it from.
+    """
+    with suppress(OSError), log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(start, size - _MOST_BYTES))
+        text = _COLOURS.sub("", file.read().decode("utf-8", "replace"))
+        lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+        lines = lines[-_LAST_LINES:]
+        for number in reversed(range(len(lines))):
+            if _TROUBLE.search(lines[number]):
+                told = 3 if "Exit Code" in lines[number] else 1  # Flower goes on to say what it is
+                return " ".join(lines[number : number + told])
+        return lines[-1] if lines else ""
+    return ""
+
+
+class Restarts:
+    """Counts a process's deaths in a row: how long to wait after each, and when to give up.
+
+    Args:
+        most: deaths in a row after which it is started again.
+        longest_pause: between two starts.
+        recovered_after: a process that lives longer than this does not count as dying in a row.
+    """
+
+    def __init__(
+        self, most: int, *, longest_pause: Seconds, recovered_after: Seconds = 20.0
+    ) -> None:
+        self._most, self._recovered_after = most, recovered_after
+        self._backoff = Backoff(first=0.2, longest=longest_pause)
+        self._in_a_row = 0
+
+    def pause_after(self, child: "Child", lived: Seconds) -> Seconds:
+        """How long to wait before a process that died is started again.
+
+        Raises:
+            ProcessFailed: it died too often in a row.
+        """
+        self._in_a_row = 1 if lived > self._recovered_after else self._in_a_row + 1
+        if self._in_a_row > self._most:
+            raise child.failure(f"died {self._in_a_row} times in a row")
+        return self._backoff.after(self._in_a_row)
+
+
+class Child:
+    """One process and its successors: restarted when it dies, with growing pauses, not forever."""
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        restarts: int = 5,
+        longest_pause: Seconds = 120.0,
+        clock: Callable[[], Seconds] = monotonic,
+    ) -> None:
+        self.program = program
+        self._restarts = Restarts(restarts, longest_pause=longest_pause)
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started: Seconds = 0.0
+        self._again_at: Seconds | None = None  # when a dead one is started again
+        self._log_from = 0  # where in the log this start's lines begin
+        self.last_error = ""  # of the one that died last
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, None while it is not running."""
+        return self._process.pid if self.running else None  # type: ignore[union-attr]
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs now."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended: below 0 the signal that killed it; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start it; its output goes to the log."""
+        program = self.program
+        program.log.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, **program.environment, _PARENT: str(os.getpid())}
+        handle = os.open(program.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._log_from = os.fstat(handle).st_size
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", program.module, *program.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=handle,
+                stderr=handle,
+                env=environment,
+                umask=_SECRETS,
+                start_new_session=True,  # Ctrl-C in a terminal is ours to handle, in order
+            )
+        finally:
+            os.close(handle)
+        self._started, self._again_at = self._clock(), None
+
+    def restart_if_dead(self) -> bool:
+        """Start it again if it died and its pause is over; True if this call did.
+
+        Raises:
+            ProcessFailed: it died too often in a row.
+        """
+        if self.running:
+            return False
+        now = self._clock()
+        if self._again_at is None:
+            self.last_error = self._cause()
+            self._again_at = now + self._restarts.pause_after(self, now - self._started)
+        if now < self._again_at:
+            return False
+        self.start()
+        return True
+
+    def _cause(self) -> str:
+        """What it died of, as far as its log or the signal says."""
+        words, code = last_line(self.program.log, self._log_from), self.exit_code
+        if code is not None and code < 0 and not _TROUBLE.search(words):
+            return f"it was killed by signal {-code}; its log ends with: {words or 'nothing'}"
+        return words
+
+    def failure(self, what: str) -> ProcessFailed:
+        """An error about this process, with the last words of its log."""
+        words = last_line(self.program.log, self._log_from)
+        return ProcessFailed(
+            f"{self.program.name} {what} (exit code {self.exit_code}); "
+            f"{self.program.log} ends with: {words or 'nothing'}"
+        )
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send it a signal."""
+        if self.running:
+            os.kill(self._process.pid, number)  # type: ignore[union-attr]
+
+    def stop(self, patience: Seconds = 5.0) -> None:
+        """Ask it to end, then make it."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+        # Its own children share its session; none of them may outlive it.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

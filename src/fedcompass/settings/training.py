@@ -1,0 +1,141 @@
+"""How clients train and what is measured; `training/` does it.
+
+Losses and metrics are known by name here, and which way each metric is better.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf, isnan
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedcompass.errors import SettingsError
+from fedcompass.settings import Settings, unknown_key
+
+__all__ = [
+    "LOSS_NAMES",
+    "METRICS",
+    "LocalSettings",
+    "MetricKind",
+    "check_loss",
+    "check_metrics",
+    "higher_is_better",
+    "is_share",
+    "score",
+]
+
+
+class LocalSettings(Settings):
+    """How a client trains; the defaults are the paper's for MNIST (table of its appendix)."""
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "adam"
+    learning_rate: Annotated[float, Field(gt=0)] = 0.003
+    """Learning rate of the clients' optimizer."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    """Samples in a client's batch."""
+    rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Factor on the learning rate after every `rate_decay_steps` steps of a client; 1: none."""
+    rate_decay_steps: Annotated[int, Field(ge=1)] = 200
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What the model's products are computed in; the weights and the optimizer stay float32."""
+
+    @model_validator(mode="after")
+    def _momentum_is_for_sgd(self) -> Self:
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(
+                f"momentum is {self.momentum:g} but optimizer is {self.optimizer!r}; "
+                "momentum belongs to 'sgd', leave it out"
+            )
+        return self
+
+    def rate_scale(self, steps_before: int, steps: int) -> float:
+        """What a task's learning rate is multiplied by, its own steps counted as done.
+
+        That is how the paper's authors count: floor(all steps so far / Q_max) decays.
+        """
+        return float(self.rate_decay ** ((steps_before + steps) // self.rate_decay_steps))
+
+
+LOSS_NAMES = ("cross_entropy", "logistic", "focal", "dice", "cox")
+"""Every loss's name."""
+
+
+def check_loss(name: str) -> None:
+    """Refuse a name that no loss has.
+
+    Raises:
+        SettingsError: naming it, the known ones and the nearest.
+    """
+    if name not in LOSS_NAMES:
+        raise SettingsError(unknown_key(name, LOSS_NAMES, "losses"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricKind:
+    """A metric that is known by name.
+
+    higher_is_better: its direction; decides what is the best model and when a target is reached.
+    share: between 0 and 1, and told in percent.
+    make: a fresh one, from the problem's loss; None: `training.metrics` has it by its name.
+    """
+
+    higher_is_better: bool
+    share: bool = False
+    make: Callable[..., Any] | None = None
+
+
+METRICS: dict[str, MetricKind] = {
+    "loss": MetricKind(higher_is_better=False),
+    "accuracy": MetricKind(higher_is_better=True, share=True),
+    "balanced_accuracy": MetricKind(higher_is_better=True, share=True),
+    "binary_accuracy": MetricKind(higher_is_better=True, share=True),
+    "concordance": MetricKind(higher_is_better=True, share=True),
+    "dice": MetricKind(higher_is_better=True, share=True),
+}
+"""Every metric by its name; `training.register_metric` adds one."""
+
+
+def check_metrics(names: Iterable[str]) -> None:
+    """Refuse a name that no metric has, and a metric without a direction.
+
+    Raises:
+        SettingsError: naming it, the known ones and the nearest.
+    """
+    for name in names:
+        if name not in METRICS:
+            raise SettingsError(unknown_key(name, METRICS, "metrics"))
+        if not isinstance(METRICS[name], MetricKind):
+            raise SettingsError(
+                f"metric {name!r} has no direction; add it with register_metric(name, make, "
+                "higher_is_better=...)"
+            )
+
+
+def higher_is_better(name: str) -> bool:
+    """A metric's direction.
+
+    Raises:
+        SettingsError: no metric has this name.
+    """
+    check_metrics([name])
+    return METRICS[name].higher_is_better
+
+
+def is_share(name: str) -> bool:
+    """Whether a metric is told in percent; one that is not known here is not."""
+    return name in METRICS and METRICS[name].share
+
+
+def score(metric: str, value: float) -> float:
+    """A metric's value such that higher is better; one that is not a number is the worst.
+
+    Raises:
+        SettingsError: no metric has this name, so that nobody knows its direction.
+    """
+    rises = higher_is_better(metric)
+    if isnan(value):
+        return -inf
+    return value if rises else -value

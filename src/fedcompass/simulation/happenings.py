@@ -1,0 +1,81 @@
+"""What can happen in a simulated run, and how it is kept in a checkpoint."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, assert_never
+
+from fedcompass.scheduling.commands import StartTraining
+from fedcompass.simulation.executors import TrainJob
+from fedcompass.vocabulary import ClientId, GroupId, Seconds
+
+__all__ = [
+    "Arrival",
+    "Departure",
+    "Happening",
+    "PassedDeadline",
+    "Return",
+    "order_from_json",
+    "to_json",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A client answers a task; `job` is its training, done by the time this happens."""
+
+    order: StartTraining
+    job: TrainJob
+    compute_seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PassedDeadline:
+    """A group's deadline."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A client drops out."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """A client that dropped out is back."""
+
+    client: ClientId
+
+
+Happening: TypeAlias = Arrival | PassedDeadline | Departure | Return
+
+
+def to_json(happening: Happening) -> dict[str, Any]:
+    """A happening as JSON values; a job's start model is kept apart, by its version."""
+    match happening:
+        case Arrival(order=order, job=job):
+            return {
+                "kind": "answer",
+                "task": [order.at, order.client, order.task, order.steps, order.version],
+                "group": order.group,
+                "local_round": job.local_round,
+                "steps_before": job.steps_before,
+                "compute_seconds": happening.compute_seconds,
+            }
+        case PassedDeadline(group=group):
+            return {"kind": "deadline", "group": group}
+        case Departure(client=client):
+            return {"kind": "departure", "client": client}
+        case Return(client=client):
+            return {"kind": "return", "client": client}
+        case _:
+            assert_never(happening)
+
+
+def order_from_json(record: dict[str, Any]) -> StartTraining:
+    """The order of an answer that `to_json` wrote."""
+    at, client, task, steps, version = record["task"]
+    return StartTraining(
+        at=at, client=client, task=task, steps=steps, version=version, group=record["group"]
+    )

@@ -1,0 +1,261 @@
+"""`deploy check`: each thing that can be wrong is told by name, with what to do about it."""
+
+import fcntl
+import os
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fedcompass.deployment.addresses import split_address
+from fedcompass.deployment.flower_engine.server_process import ServerExit
+from fedcompass.deployment.operator.certificates import make_authority, make_server_certificate
+from fedcompass.deployment.operator.checks import Finding, check_server, check_site
+from fedcompass.deployment.operator.project_files import init_project
+from fedcompass.deployment.operator.running_server import RunningServer
+from fedcompass.deployment.operator.running_site import RunningSite, is_running
+from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.supervision import Child, Program, free_port
+from fedcompass.errors import ProjectError
+
+APP = """
+import torch
+from fedcompass import Samples
+from fedcompass.deployment import Trainer
+def model():
+    return torch.nn.Linear(3, 2)
+def trainer(site):
+    data = Samples(torch.zeros(10, 3), torch.zeros(10, dtype=torch.int64))
+    return Trainer(data=data, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "federation"
+    init_project(folder, f"127.0.0.1:{free_port()}", ["north"])
+    for place in (folder, folder / "sites" / "north"):
+        (place / "app.py").write_text(APP)
+    return folder
+
+
+@pytest.fixture
+def site(project: Path) -> Path:
+    return project / "sites" / "north"
+
+
+def found(findings: Iterator[Finding]) -> dict[str, Finding]:
+    return {finding.what: finding for finding in findings}
+
+
+def address_of(site: Path) -> tuple[str, int]:
+    return "127.0.0.1", split_address(SiteFolder(site).settings.server)[1]
+
+
+@contextmanager
+def tls_server(address: tuple[str, int], certificates: Path) -> Iterator[None]:
+    """Something that speaks TLS and HTTP's first words at an address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    with socket.create_server(address) as listener:
+        thread = threading.Thread(target=_accept, args=(listener, context), daemon=True)
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def _accept(listener: socket.socket, context: ssl.SSLContext) -> None:
+    while True:
+        try:
+            plain, _ = listener.accept()
+        except OSError:
+            return
+        try:
+            with context.wrap_socket(plain, server_side=True) as secured:
+                if secured.recv(4096):
+                    date = b"Sat, 01 Jan 2000 00:00:00 GMT"
+                    head = b"HTTP/1.1 200 OK\r\ndate: " + date + b"\r\ncontent-length: 0\r\n\r\n"
+                    secured.sendall(head)
+        except OSError:
+            continue
+
+
+def test_a_good_server_folder_has_nothing_wrong(project: Path) -> None:
+    findings = found(check_server(project))
+    assert {name: f.says for name, f in findings.items() if not f.ok} == {}
+    assert findings["sites"].says == "1: north"
+    assert findings["app"].says == "app.py makes a model of 8 parameters, has no test set"
+
+
+def test_a_site_without_a_connection_is_told_so_and_its_app_is_still_tried(site: Path) -> None:
+    findings = found(check_site(site))
+    assert findings["connection"].ok is False
+    assert "is the server running" in findings["connection"].says
+    assert findings["clock"].ok is None
+    assert findings["app and data"].says == "app.py makes a model of 8 parameters, 10 samples here"
+    assert findings["key"].ok
+    assert findings["certificate"].ok
+
+
+def test_a_clock_that_is_wrong_is_told_by_how_much(project: Path, site: Path) -> None:
+    with tls_server(address_of(site), project / "server"):
+        findings = found(check_site(site))
+    assert findings["connection"].ok, findings["connection"].says
+    assert findings["clock"].ok is False
+    assert "ahead of the server's" in findings["clock"].says
+    assert "NTP" in findings["clock"].says
+
+
+def test_a_server_of_another_authority_is_not_ours(site: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    make_authority(other, "impostor")
+    make_server_certificate(other, other, [])
+    with tls_server(address_of(site), other):
+        finding = found(check_site(site))["connection"]
+    assert finding.ok is False
+    assert "certificate that is not right" in finding.says
+
+
+def test_a_site_that_runs_is_not_said_to_be_refused(project: Path, site: Path) -> None:
+    state = SiteFolder(site).state
+    state.mkdir(mode=0o700)
+    another = RunningSite(SiteFolder(site))
+    handle = os.open(state, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        with tls_server(address_of(site), project / "server"):
+            finding = found(check_site(site))["admission"]
+        assert finding == Finding("admission", None, "not checked: this site is running")
+        with pytest.raises(ProjectError, match="site north is running already"):
+            another.start()
+    finally:
+        os.close(handle)
+        another.stop()
+    assert not is_running(SiteFolder(site))
+
+
+@pytest.mark.parametrize(
+    ("code", "ok", "says"),
+    [
+        ("from flwr.clientapp import ClientApp\napp = ClientApp()", True, "is a ClientApp"),
+        ("import scanner_driver", False, "ModuleNotFoundError: No module named 'scanner_driver'"),
+        ("app = 1", False, "is of type int; it must be a ClientApp"),
+        ("other = 1", False, "AttributeError"),
+    ],
+)
+def test_a_client_app_of_ones_own_is_tried_from_the_sites_folder(
+    site: Path, monkeypatch: pytest.MonkeyPatch, code: str, ok: bool, says: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own_flower_client", raising=False)
+    (site / "own_flower_client.py").write_text(code)
+    toml = site / "site.toml"
+    toml.write_text('client_app = "own_flower_client:app"\n' + toml.read_text())
+    finding = found(check_site(site))["client app"]
+    assert finding.ok is ok
+    assert says in finding.says
+
+
+def test_our_own_client_app_is_no_finding(site: Path) -> None:
+    assert "client app" not in found(check_site(site))
+
+
+def _readable(project: Path) -> None:
+    (project / "sites" / "north" / "site.key").chmod(0o640)
+
+
+def _broken_app(project: Path) -> None:
+    (project / "sites" / "north" / "app.py").write_text(APP + "\nraise ValueError('no scanner')\n")
+
+
+def _no_data(project: Path) -> None:
+    toml = project / "sites" / "north" / "site.toml"
+    toml.write_text('data = "nowhere"\n' + toml.read_text())
+
+
+def _bad_key(project: Path) -> None:
+    (project / "sites" / "north" / "site.key").write_text("no key")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "what", "says"),
+    [
+        (_readable, "key", "chmod 600"),
+        (_bad_key, "key", "not an OpenSSH private key"),
+        (_broken_app, "app and data", "ValueError: no scanner"),
+        (_no_data, "app and data", "not a folder"),
+    ],
+)
+def test_what_is_broken_at_a_site_is_named(
+    project: Path, site: Path, break_it: Callable[[Path], None], what: str, says: str
+) -> None:
+    break_it(project)
+    finding = found(check_site(site))[what]
+    assert finding.ok is False
+    assert says in finding.says
+
+
+def test_an_expired_certificate_of_the_server_is_named(project: Path) -> None:
+    private = project / "server"
+    for name in ("server.key", "server.pem"):
+        (private / name).unlink()
+    make_server_certificate(private, private, ["127.0.0.1"], days=-1)
+    finding = found(check_server(project))["certificate"]
+    assert finding.ok is False
+    assert "expired" in finding.says
+    assert "--renew-certificate" in finding.says
+    with pytest.raises(ProjectError, match="expired on"):
+        RunningServer(ServerProject(project), project / "run").start()
+    assert not (project / "state").exists()
+
+
+def test_a_certificate_for_another_host_is_named(project: Path) -> None:
+    toml = project / "deployment.toml"
+    toml.write_text(toml.read_text().replace('address = "127.0.0.1', 'address = "fl.example'))
+    finding = found(check_server(project))["certificate"]
+    assert finding.ok is False
+    assert "--renew-certificate" in finding.says
+
+
+def test_a_port_in_use_and_too_few_sites_are_named(project: Path) -> None:
+    toml = project / "deployment.toml"
+    toml.write_text(toml.read_text().replace("min_clients = 1", "min_clients = 3"))
+    with socket.create_server(("0.0.0.0", address_of(project / "sites" / "north")[1])):
+        findings = found(check_server(project))
+    assert "is a server running?" in findings["port"].says
+    assert "would never start" in findings["sites"].says
+
+
+def test_an_address_of_another_machine_to_listen_on_is_named(project: Path) -> None:
+    toml = project / "deployment.toml"
+    toml.write_text(toml.read_text().replace('listen = "0.0.0.0"', 'listen = "203.0.113.7"'))
+    port = found(check_server(project))["port"]
+    assert port.ok is False
+    assert port.says.startswith("listen is '203.0.113.7', which is no address of this machine")
+
+
+def test_a_wrong_setting_ends_the_check_with_its_name(project: Path, site: Path) -> None:
+    (site / "site.toml").write_text('name = "north"\nserver = "127.0.0.1"\n')
+    assert "allowed: host:port" in found(check_site(site))["settings"].says
+    (project / "deployment.toml").write_text("[server]\nport = 1\n")
+    assert found(check_server(project))["settings"].ok is False
+
+
+def test_what_dies_after_a_run_is_over_does_not_begin_it_again(project: Path) -> None:
+    """A finished run cannot be resumed: to try would tell a success as an error."""
+    run = project / "run"
+    run.mkdir()
+    (run / "summary.json").write_text("{}")
+    server = RunningServer(ServerProject(project), run)
+    dead = Child(Program("ServerApp", "no.such.module", project / "log", [], {}))
+    server._engine._superlink = server._engine._server_app = dead
+    assert server.poll() == ServerExit(None, again=False)
+    assert server.restarted == 0

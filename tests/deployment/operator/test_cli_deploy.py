@@ -1,0 +1,251 @@
+"""`fedcompass deploy`: what is said, in one line, and what the exit code is."""
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fedcompass.cli import app
+from fedcompass.deployment.operator.run_view import RunView
+from fedcompass.errors import FedcompassError, ProjectError, RunFolderError, SettingsError
+from fedcompass.runs.journal import FileJournal
+from fedcompass.runs.tally import Tally
+from fedcompass.scheduling.commands import Commit, Fold
+from fedcompass.scheduling.events import ClientJoined, UpdateArrived, UpdateRefused
+
+APP = """
+import torch
+from fedcompass import Samples
+from fedcompass.deployment import Trainer
+def model():
+    return torch.nn.Linear(3, 2)
+def trainer(site):
+    data = Samples(torch.zeros(10, 3), torch.zeros(10, dtype=torch.int64))
+    return Trainer(data=data, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+"""
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["deploy", *arguments])
+    if isinstance(result.exception, FedcompassError):
+        raise result.exception
+    return result.exit_code, result.stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "federation"
+    run("init", str(folder), "--address", "127.0.0.1:9092", "--site", "north", "--site", "south")
+    return folder
+
+
+def test_init_says_what_to_hand_over(tmp_path: Path) -> None:
+    folder = tmp_path / "federation"
+    code, told = run("init", str(folder), "--address", "fl.example:9092", "--site", "north")
+    assert (code, told) == (
+        0,
+        f"hand over {folder}/sites/north; then read {folder}/README.md\n",
+    )
+
+
+def test_init_in_a_federation_adds_sites_or_asks_which(project: Path) -> None:
+    code, told = run("init", str(project), "--site", "east")
+    assert code == 0
+    assert told == f"hand over {project}/sites/east; restart the server with --resume\n"
+    with pytest.raises(SettingsError, match="--site NAME"):
+        run("init", str(project))
+
+
+def test_init_needs_an_address(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="--address is missing"):
+        run("init", str(tmp_path / "new"))
+
+
+def test_check_marks_what_is_wrong_and_fails(project: Path) -> None:
+    (project / "app.py").write_text(APP)
+    (project / "server" / "control.token").chmod(0o644)
+    code, told = run("check", str(project))
+    assert code == 1
+    wrong = [line for line in told.splitlines() if line.startswith("WRONG")]
+    assert len(wrong) == 1
+    assert "chmod 600" in wrong[0]
+    assert "ok    app           app.py makes a model of 8 parameters" in told
+
+
+def test_server_and_status_say_when_there_is_nothing(project: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="no run to resume"):
+        run("server", str(project), "--resume")
+    with pytest.raises(RunFolderError, match="has no run"):
+        run("status", str(project))
+    with pytest.raises(ProjectError, match=r"site\.toml"):
+        run("site", str(tmp_path))
+
+
+def test_a_server_refuses_a_finished_run_before_it_starts_anything(project: Path) -> None:
+    (project / "run").mkdir()
+    (project / "run" / "summary.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="is finished"):
+        run("server", str(project))
+    assert not (project / "state").exists()
+
+
+class Stopped:
+    """Stands for the processes of a server or a site, stopped by Ctrl-C soon after the start."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.site = SimpleNamespace(
+            settings=SimpleNamespace(name="north", server="fl.example:9092"), state="state"
+        )
+        self.restarted = 0
+        self.looks = 0
+
+    def start(self) -> None:
+        pass
+
+    def poll(self) -> None:
+        self.looks += 1
+        if self.looks > 1:
+            raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        print("all processes have ended", file=sys.stderr)
+
+
+class StoppedSite(Stopped):
+    def restart_dead(self) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcompass.deployment.operator.running_server.RunningServer", Stopped)
+    monkeypatch.setattr("fedcompass.deployment.operator.running_site.RunningSite", StoppedSite)
+    monkeypatch.setattr("fedcompass.cli.deploy._stop_on_sigterm", lambda: None)
+
+
+def told(*arguments: str) -> tuple[int, list[str]]:
+    """The exit code and every line, on whichever stream."""
+    result = CliRunner().invoke(app, ["deploy", *arguments])
+    return result.exit_code, result.output.splitlines()
+
+
+@pytest.mark.usefixtures("stopped")
+@pytest.mark.parametrize(("run", "option"), [("run", ""), ("second", " --run second")])
+def test_a_stopped_server_says_how_to_go_on_and_tells_no_old_news(
+    project: Path, run: str, option: str
+) -> None:
+    write_run(project / run)
+    code, lines = told("server", str(project), "--run", run, "--resume")
+    assert (code, lines[:-1]) == (
+        130,
+        [
+            "waiting for sites at 127.0.0.1:9092",
+            "all processes have ended",
+            f"stopped. To go on: fedcompass deploy server {project}{option} --resume",
+        ],
+    )
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_server_stopped_when_its_run_is_over_says_what_came_out(project: Path) -> None:
+    write_run(project / "run")
+    summary = {"reason": "target", "seconds": 9.0, "global_updates": 3, "target_metric": "accuracy"}
+    (project / "run" / "summary.json").write_text(json.dumps(summary))
+    code, lines = told("server", str(project), "--resume")
+    assert code == 0
+    assert lines[-1].startswith("over (target) after 9 s and 3 global updates; see ")
+    assert not any("To go on" in line for line in lines)
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_site_has_left_once_its_processes_have_ended(project: Path) -> None:
+    code, lines = told("site", str(project / "sites" / "north"))
+    assert (code, lines[1:]) == (0, ["all processes have ended", "site north has left"])
+
+
+def test_readmit_needs_a_run_that_goes_on(project: Path) -> None:
+    with pytest.raises(RunFolderError, match="has no run"):
+        run("readmit", str(project), "north")
+    write_run(project / "run")
+    (project / "run" / "summary.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="is finished"):
+        run("readmit", str(project), "north")
+
+
+def write_run(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "deployment.toml").write_text("")
+    lines = [
+        {"at": 1.0, "what": "joined", "who": "north", "samples": 10},
+        {"at": 5.0, "what": "accepted", "who": "north", "task": 1, "steps": 20, "seconds": 3.0},
+        {"at": 5.0, "what": "merged", "version": 1, "contributors": [["north", 1, 0]]},
+        {"at": 6.0, "what": "refused", "who": "south", "task": 2, "reason": "not-finite"},
+    ]
+    audit = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "audit.jsonl").write_text(audit + '{"at": 7.0, "what": "left", "w')
+    write_journal(folder / "journal.jsonl")
+    row = {"time": 5.0, "version": 1, "loss": 0.5, "accuracy": 0.75}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def write_journal(path: Path) -> None:
+    """What happened, as the coordinator takes it down."""
+    with closing(FileJournal(path, {})) as journal:
+        journal.event(ClientJoined(at=1.0, client="north", samples=10))
+        journal.event(UpdateArrived(at=5.0, client="north", task=1, steps_done=20))
+        fold = Fold(at=5.0, client="north", task=1, buffer=1, staleness=0, steps=20, share=1.0)
+        journal.command(fold)
+        journal.command(Commit(at=5.0, buffers=(1,), version=1, contributions=(fold,)))
+        journal.event(UpdateRefused(at=6.0, client="south", task=2, reason="not-finite"))
+
+
+def test_status_counts_by_the_journal_and_not_by_the_audit_log(project: Path) -> None:
+    write_run(project / "run")
+    audit = project / "run" / "audit.jsonl"
+    audit.write_text('{"at": 9.0, "what": "returned", "who": "north"}\n')
+    _, told = run("status", str(project))
+    assert told.splitlines() == [
+        "not finished, 9 s, version 1  loss 0.5  accuracy 0.75",
+        "site   last      updates  steps  at (s)",
+        "north  returned        1     20       9",
+    ]
+
+
+def test_status_shows_each_site(project: Path) -> None:
+    write_run(project / "run")
+    code, told = run("status", str(project))
+    assert code == 0
+    assert told.splitlines() == [
+        "not finished, 6 s, version 1  loss 0.5  accuracy 0.75",
+        "site   last      updates  steps  at (s)",
+        "north  accepted        1     20       5",
+        "south  refused         0      0       6",
+    ]
+
+
+def test_a_line_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    view = RunView(tmp_path / "run")
+    assert len(view.refresh()) == 5
+    assert view.refresh() == []
+    with (tmp_path / "run" / "audit.jsonl").open("a") as file:
+        file.write('ho": "north"}\n')
+    assert view.refresh() == [{"at": 7.0, "what": "left", "who": "north"}]
+    assert view.sites["north"].state == "left"
+    assert (view.updates, view.tally.clients["south"].refused) == (1, 1)
+
+
+def test_progress_says_of_which_version_an_accuracy_is(tmp_path: Path) -> None:
+    """Measuring takes longer than merging: the newest accuracy may be of an older model."""
+    from fedcompass.cli.deploy_progress import _line
+
+    metrics = {"version": 6, "accuracy": 0.5}
+    view = RunView(tmp_path, tally=Tally(version=7), seconds=3.0, metrics=metrics)
+    assert "version 7  accuracy 50.0% (of version 6)  0 answers" in _line(view)
+    view.metrics["version"] = 7
+    assert "version 7  accuracy 50.0%  0 answers" in _line(view)

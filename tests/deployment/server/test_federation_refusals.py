@@ -1,0 +1,220 @@
+"""What a site can send that is wrong, and that nothing comes of it but a line in the audit log."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.deployment.exactly_once import audit, check_exactly_once
+from tests.deployment.fake_network import (
+    LAYOUT,
+    Clock,
+    FakeNetwork,
+    federation,
+    run_until,
+    settings,
+    sites,
+)
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.deployment.wire.arrays import decode_arrays, encode_state
+from fedcompass.deployment.wire.messages import WireArray
+from fedcompass.deployment.wire.transport import Reply
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+def with_facts(**facts: Any) -> Callable[[Reply], Reply]:
+    return lambda reply: replace(reply, facts={**reply.facts, **facts})
+
+
+def with_model(change: Callable[[FlatState], object]) -> Callable[[Reply], Reply]:
+    def spoiled(reply: Reply) -> Reply:
+        state = decode_arrays(reply.arrays, LAYOUT)
+        change(state)
+        return replace(reply, arrays=encode_state(LAYOUT, state))
+
+    return spoiled
+
+
+def with_array(**changes: Any) -> Callable[[Reply], Reply]:
+    def spoiled(reply: Reply) -> Reply:
+        name, array = next(iter(reply.arrays.items()))
+        return replace(reply, arrays={**reply.arrays, name: replace(array, **changes)})
+
+    return spoiled
+
+
+def ten_times_too_long(reply: Reply) -> Reply:
+    name, array = next(iter(reply.arrays.items()))
+    longer = replace(array, data=array.data + bytes(9 * len(array.data) + 1024))
+    return replace(reply, arrays={**reply.arrays, name: longer})
+
+
+def without_steps(reply: Reply) -> Reply:
+    return replace(reply, facts={k: v for k, v in reply.facts.items() if k != "steps_done"})
+
+
+WRONG: dict[str, tuple[Callable[[Reply], Reply], str]] = {
+    "NaN": (with_model(lambda s: s.trainable.fill_(nan)), "not-finite"),
+    "infinite statistics": (with_model(lambda s: s.averaged.fill_(torch.inf)), "not-finite"),
+    "too large": (with_model(lambda s: s.trainable.fill_(1e6)), "norm-too-large"),
+    "another shape": (with_array(shape=(1,)), "wrong-layout"),
+    "another dtype": (with_array(dtype="float64"), "wrong-layout"),
+    "10x too many bytes": (ten_times_too_long, "wrong-layout"),
+    "more bytes than are put together": (
+        lambda r: replace(
+            r, arrays={}, facts={}, error="the answer is larger than 9 bytes", too_large=True
+        ),
+        "too-large",
+    ),
+    "no bytes": (with_array(data=b""), "wrong-layout"),
+    "garbage": (with_array(data=bytes(24 + 128)), "wrong-layout"),
+    "no arrays": (lambda reply: replace(reply, arrays={}), "wrong-layout"),
+    "an array too many": (
+        lambda r: replace(r, arrays={**r.arrays, "x": WireArray("float32", (1,), b"")}),
+        "wrong-layout",
+    ),
+    "another site's task": (with_facts(task=1), "unexpected-task"),
+    "a task that is none": (with_facts(task="one"), "unexpected-task"),
+    "another version": (with_facts(version=77), "wrong-version"),
+    "too many steps": (with_facts(steps_done=10**6), "wrong-steps"),
+    "negative steps": (with_facts(steps_done=-1), "wrong-steps"),
+    "half a step": (with_facts(steps_done=1.5), "wrong-steps"),
+    "no word of its steps": (without_steps, "wrong-steps"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_answer_is_refused_and_told_and_three_in_a_row_quarantine_its_site(
+    tmp_path: Path, wrong: str
+) -> None:
+    spoil, reason = WRONG[wrong]
+    network = FakeNetwork(Clock(), sites(0.1, 0.2))
+    bad = network.sites[102]
+    bad.spoil = lambda reply, number: spoil(reply) if number > 1 else reply
+    strategy = {"name": "fedcompass", "min_steps": 2, "max_steps": 10, "guard": {"max_norm": 100.0}}
+    chosen = settings(strategy, max_updates=20)
+    running = federation(tmp_path, network, chosen)
+    running.run()
+    refused = audit(tmp_path, "refused")
+    assert [line["reason"] for line in refused] == [reason] * 3
+    assert all(line["who"] == "site-2" and line["why"] and "bytes" in line for line in refused)
+    assert [line["who"] for line in audit(tmp_path, "quarantined")] == ["site-2"]
+    told = [str(facts.get("refused", "")) for facts in bad.told]
+    assert [text.split(":")[0] for text in told] == ["", "", reason, reason]
+    assert torch.isfinite(running.coordinator.model.trainable).all()
+    check_exactly_once(tmp_path, chosen)
+
+
+def test_a_good_answer_after_a_wrong_one_clears_the_count(tmp_path: Path) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2))
+    wrong = with_facts(steps_done=-1)
+    network.sites[102].spoil = lambda reply, number: wrong(reply) if number % 2 == 0 else reply
+    running = federation(tmp_path, network, settings(max_updates=30))
+    running.run()
+    assert len(audit(tmp_path, "refused")) > 3
+    assert audit(tmp_path, "quarantined") == []
+    check_exactly_once(tmp_path, running.settings)
+
+
+def test_an_operator_can_lift_a_quarantine_and_so_does_a_return(tmp_path: Path) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2))
+    bad = network.sites[102]
+    wrong = with_facts(steps_done=-1)
+    bad.spoil = lambda reply, _: wrong(reply)
+    running = federation(tmp_path, network, settings(max_updates=60))
+    run_until(running, lambda _: len(audit(tmp_path, "quarantined")) == 1)
+    running.lift_quarantine("site-2")
+    run_until(running, lambda _: len(audit(tmp_path, "quarantined")) == 2)
+    bad.spoil = None
+    network.connected.discard(102)
+    run_until(running, lambda _: len(audit(tmp_path, "left")) == 1)
+    network.connected.add(102)
+    summary = running.run()
+    assert summary.sites["site-2"].updates > 0
+    assert [line["who"] for line in audit(tmp_path, "readmitted")] == ["site-2"]
+
+
+@pytest.mark.parametrize("seconds", [nan, -1.0, 1e12, "soon", True, None])
+def test_a_compute_time_that_cannot_be_true_is_not_believed(tmp_path: Path, seconds: Any) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2))
+    wrong = with_facts(seconds=seconds)
+    network.sites[102].spoil = lambda reply, _: wrong(reply)
+    running = federation(tmp_path, network)
+    run_until(running, lambda f: f.coordinator.version >= 4)
+    pace = running.coordinator.scheduler.pace("site-2")
+    assert pace is not None
+    assert 0 < pace.seconds_per_step < 1
+    running.run()
+    assert audit(tmp_path, "refused") == []
+
+
+def test_no_steps_at_all_is_a_lost_task(tmp_path: Path) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2))
+    nothing = with_facts(steps_done=0)
+    network.sites[102].spoil = lambda reply, n: (
+        replace(nothing(reply), arrays={}) if n == 2 else reply
+    )
+    running = federation(tmp_path, network)
+    running.run()
+    (lost,) = audit(tmp_path, "task lost")
+    assert lost["why"] == "no steps were done"
+    assert [f["task"] for f in network.sites[102].told].count(lost["task"]) == 1
+
+
+def test_a_reply_from_another_node_is_not_believed(tmp_path: Path) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2))
+    network.sites[102].spoil = lambda reply, n: replace(reply, node=101) if n == 2 else reply
+    running = federation(tmp_path, network)
+    running.run()
+    (lost,) = audit(tmp_path, "task lost")
+    assert lost["why"] == "node 101 answered in its place"
+    check_exactly_once(tmp_path, running.settings)
+
+
+def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    class Doubling(FakeNetwork):
+        def pull(self, messages: Any) -> list[Reply]:
+            return [copy for reply in super().pull(messages) for copy in (reply, reply)]
+
+    running = federation(tmp_path, Doubling(Clock(), sites(0.1, 0.2)))
+    running.run()
+    check_exactly_once(tmp_path, running.settings)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"protocol": 2, "samples": 5}, "speaks protocol '2', this server 1"),
+        ({"protocol": 1}, "does not say how many samples"),
+        ({"samples": 0}, "does not say how many samples"),
+        ({"samples": "many"}, "does not say how many samples"),
+    ],
+)
+def test_a_site_that_cannot_take_part_is_turned_away_and_stops_nobody(
+    tmp_path: Path, facts: dict[str, Any], why: str
+) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2, 0.3))
+    odd = network.sites[103]
+    odd.query = lambda message, node: (0.1, Reply(message, node, {}, facts, None))  # type: ignore[method-assign]
+    summary = federation(tmp_path, network, settings(max_updates=20)).run()
+    assert set(summary.sites) == {"site-1", "site-2"}
+    turned = audit(tmp_path, "turned away")
+    assert why in turned[0]["why"]
+    assert len(turned) < 10  # it is asked more and more rarely
+
+
+def test_a_site_that_claims_too_many_samples_is_turned_away(tmp_path: Path) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2, 0.3))
+    network.sites[103].samples = 10**9
+    chosen = settings(max_updates=10, max_samples=1000)
+    summary = federation(tmp_path, network, chosen).run()
+    assert set(summary.sites) == {"site-1", "site-2"}
+    turned = audit(tmp_path, "turned away")[0]
+    assert turned["node"] == 103
+    assert turned["why"] == "site-3 claims 1000000000 samples; max_samples allows 1000"
+    check_exactly_once(tmp_path, chosen)

@@ -1,0 +1,83 @@
+"""A simulated run's journal, played to the deployment's loop, gives the same commands."""
+
+from collections.abc import Collection
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.deployment.exactly_once import records
+from tests.deployment.fake_network import INITIAL, LAYOUT, Clock
+
+from fedcompass import Experiment, simulate
+from fedcompass.deployment.server.federation import Federation
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
+from fedcompass.deployment.wire.transport import Reply
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+class Stage:
+    """A `Transport` whose sites answer when a script says so."""
+
+    def __init__(self, samples: list[int]) -> None:
+        self.samples = samples
+        self.held: dict[int, tuple[str, Arrays]] = {}  # by task
+        self.here: list[Reply] = []
+
+    def nodes(self) -> set[int]:
+        return set(range(1, len(self.samples) + 1))
+
+    def push(
+        self, node: int, kind: Kind, facts: Facts, arrays: Arrays | None, ttl: float
+    ) -> str | None:
+        message = f"{kind} {facts.get('task', node)}"
+        if kind == "query":
+            told: Facts = {"samples": self.samples[node - 1], "site": str(node - 1)}
+            self.here.append(Reply(message, node, {}, told, None))
+        else:
+            assert arrays is not None
+            self.held[int(facts["task"])] = (message, arrays)
+        return message
+
+    def answer(self, event: dict[str, Any]) -> None:
+        message, arrays = self.held.pop(event["task"])
+        facts: Facts = {"steps_done": event["steps_done"], "seconds": event["compute_seconds"]}
+        self.here.append(Reply(message, int(event["client"]) + 1, arrays, facts, None))
+
+    def pull(self, messages: Collection[str]) -> list[Reply]:
+        here, self.here = self.here, []
+        return here
+
+
+@pytest.mark.parametrize("name", ["fedcompass", "fedavg", "fedasync", "fedbuff", "fedat"])
+def test_the_deployment_takes_the_same_decisions_as_the_simulation(
+    tmp_path: Path, name: str
+) -> None:
+    pace = {"overhead_aware": True, "newest_weight": 0.5}
+    experiment = Experiment(seed=4, strategy={"name": name, "pace": pace}, horizon=40.0)
+    simulate(experiment, executor="none", folder=tmp_path / "simulated")
+    header, *simulated = records(tmp_path / "simulated")
+    events = [record for record in simulated if "event" in record]
+    samples = [event["samples"] for event in events if event["event"] == "ClientJoined"]
+    chosen = FederationSettings(
+        strategy=experiment.strategy, min_clients=len(samples), max_updates=10**6
+    )
+    assert chosen.chosen_strategy().to_json() == header["strategy"]
+    stage, clock = Stage(samples), Clock(0.0)
+    running = Federation(chosen, LAYOUT, INITIAL.clone(), stage, tmp_path / "deployed", clock=clock)
+    for at, together in groupby(events, key=lambda event: event["at"]):
+        clock.now = at
+        for event in together:
+            if event["event"] == "UpdateArrived":
+                stage.answer(event)
+        running.step()
+    running.close()
+    _, *deployed = records(tmp_path / "deployed")
+    assert commands(deployed) == commands(simulated)
+    assert len(commands(deployed)) > 30
+
+
+def commands(journal: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record for record in journal if "command" in record]
