@@ -21,6 +21,8 @@ from tests.deployment.wire.loopback_wire import (
 
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
+from fedcompass.deployment.wire.arriving import Pieces
+from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.deployment.wire.site_link import Failed
 from fedcompass.errors import WorkerLost
 
@@ -144,9 +146,15 @@ def test_a_failed_task_is_told_in_one_line(papers: Papers, tmp_path: Path) -> No
             serving(papers, tmp_path / "server") as server,
             attending(papers, "north", tmp_path / "north", server.address) as north,
         ):
-            outcomes: list[Failed | WorkerLost] = [
+            outcomes: list[Failed | Exception] = [
                 Failed("loss is nan\nat step 3"),
                 WorkerLost("the worker died"),
+                ZeroDivisionError("division by zero"),
+            ]
+            lines = [
+                "loss is nan at step 3",
+                "the worker died",
+                "ZeroDivisionError: division by zero",
             ]
 
             async def fail(task: pb.Task, model: Path) -> Failed:
@@ -156,7 +164,7 @@ def test_a_failed_task_is_told_in_one_line(papers: Papers, tmp_path: Path) -> No
                 raise outcome
 
             north.link.train = fail
-            for number, told in enumerate(["loss is nan at step 3", "the worker died"], 1):
+            for number, told in enumerate(lines, 1):
                 server.give("north", number)
                 await until(lambda number=number: len(server.received) == number)  # type: ignore[misc]
                 received, content = server.received[-1]
@@ -246,5 +254,30 @@ def test_a_site_that_restarts_sends_the_answer_it_kept_without_training_again(
                 await until(lambda: not list((tmp_path / "north" / "answers").iterdir()))
                 assert again.trained == []
             assert [content for _, content in server.received] == [UPDATE]
+
+    play(scene())
+
+
+def test_a_site_whose_disk_is_full_for_a_while_keeps_its_answer(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, failures = Outbox.keep, [OSError(28, "No space left on device")]
+
+    def full_at_first(self: Outbox, answer: pb.Answer, pieces: Pieces) -> None:
+        if failures:
+            raise failures.pop()
+        keep(self, answer, pieces)
+
+    monkeypatch.setattr(Outbox, "keep", full_at_first)
+
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server") as server,
+            attending(papers, "north", tmp_path / "north", server.address) as north,
+        ):
+            server.give("north")
+            await until(lambda: server.received)
+            assert len(north.trained) == 1
+            assert any("No space left on device" in notice for notice in north.notices)
 
     play(scene())

@@ -188,13 +188,22 @@ class SiteLink:
 
     async def _carry_out(self, task: pb.Task) -> None:
         """Fetch, train, and keep the answer; a failure is an answer, too."""
+        model = await self._model(task)
+        if model is not None:
+            await self._keep(task, await self._trained(task, model))
+        self.task = self._work = None
+        self._to_send.set()
+
+    async def _trained(self, task: pb.Task, model: Path) -> Trained | Failed:
         try:
-            model = await self._model(task)
-            if model is None:
-                return
-            done = await self.train(task, model)
+            return await self.train(task, model)
         except FedcompassError as error:
-            done = Failed(str(error))
+            return Failed(str(error))
+        except Exception as error:
+            return Failed(f"{type(error).__name__}: {error}")
+
+    async def _keep(self, task: pb.Task, done: Trained | Failed) -> None:
+        """Put an answer on disk, however often that takes: the disk may be full for a while."""
         pieces: Pieces = ()
         if isinstance(done, Failed):
             answer = pb.Answer(task=task.id, error=one_line(done.reason) or "failed")
@@ -207,10 +216,15 @@ class SiteLink:
                 samples=done.samples,
                 loss=done.loss,
             )
-            pieces = done.payload
-        await asyncio.to_thread(self._outbox.keep, answer, pieces)
-        self.task = self._work = None
-        self._to_send.set()
+            pieces = list(done.payload)
+        failures = 0
+        while answer.task not in self._outbox.waiting:
+            try:
+                await asyncio.to_thread(self._outbox.keep, answer, pieces)
+            except OSError as error:
+                failures += 1
+                self._notice(f"an answer cannot be written: {error}; trying again")
+                await asyncio.sleep(_pause(failures))
 
     async def _model(self, task: pb.Task) -> Path | None:
         """The model to start from, fetched unless it is here; None: the task was given up."""
@@ -222,9 +236,11 @@ class SiteLink:
             except grpc.aio.AioRpcError as error:
                 if error.code() in _GONE:
                     return None
-            except (TimeoutError, asyncio.CancelledError, WireError) as error:
-                if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            except asyncio.CancelledError:
+                if _is_cancelled():  # else it was the connection that was closed
                     raise
+            except (OSError, WireError) as error:  # a timeout is an OSError, too
+                self._notice(f"the model did not arrive: {error}; trying again")
             if path is None:
                 failures += 1
                 await asyncio.sleep(_pause(failures))
