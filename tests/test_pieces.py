@@ -80,7 +80,7 @@ def test_remembered_updates_survive_a_checkpoint() -> None:
     twin = coordinator(
         "metronome", min_steps=2, max_steps=4, min_clients=3, covered=0.6, absent="remember"
     )
-    twin.restore(*made.state())
+    twin.restore(*made.state({}))
     for one in (made, twin):
         answer(one, 10.0, "a", [3.0, 0.0, 0.0])
         answer(one, 10.0, "b", [0.0, 0.0, 0.0])
@@ -91,14 +91,14 @@ def test_a_checkpoint_from_before_there_were_pieces_is_taken_and_one_without_its
     None
 ):
     saved = of_two("fedbuff", steps=4)
-    tensors, facts = saved.state()
+    tensors, facts = saved.state({})
     del facts["memory"]
     for piece in PIECES:
         facts["made_with"]["strategy"]["aggregation"].pop(piece)
     coordinator("fedbuff", steps=4, min_clients=2).restore(tensors, facts)
 
     saved = of_two("fedbuff", steps=4, calibrated=True)
-    tensors, facts = saved.state()
+    tensors, facts = saved.state({})
     facts["memory"] = {}
     with pytest.raises(CheckpointError, match=r"keeps \[\] of each client, .* \['calibration'\]"):
         coordinator("fedbuff", steps=4, min_clients=2, calibrated=True).restore(tensors, facts)
@@ -235,7 +235,7 @@ def test_a_run_restored_at_any_moment_goes_on_bit_equal(
     made = of_two(name, **settings)
     for moment in range(12):
         twin = coordinator(name, min_clients=2, **settings)
-        twin.restore(*made.state())
+        twin.restore(*made.state({}))
         client = "ab"[moment % 3 == 2]
         for one in (made, twin):
             if one.scheduler.outstanding(client) is not None:

@@ -1,6 +1,7 @@
 """The studies in `studies/`: plans that can be read, on seeds that no setting was chosen with."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ def test_a_study_judges_on_seeds_that_nothing_was_chosen_with(path: Path) -> Non
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_row_is_judged_by_one_horizon_and_has_one_setting_in_all_cells(path: Path) -> None:
-    horizons, settings = set(), {}
+    horizons: set[float] = set()
+    settings: dict[str, dict[str, Any]] = {}
     for planned in Sweep.from_toml(path).plan():
         horizons.add(planned.experiment.horizon)
         strategy = {

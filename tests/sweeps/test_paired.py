@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.sweeps.small_sweeps import made_record
@@ -47,7 +48,7 @@ def test_a_pair_has_one_seed_and_a_miss_counts_at_the_horizon(tmp_path: Path) ->
 
 def test_cells_count_alike_however_many_seeds_they_have(tmp_path: Path) -> None:
     many = [run(name, seed, 10.0) for name in ("fedavg", "fedcompass") for seed in range(9)]
-    other = {"fleet": {"clients": 10}, "horizon": 100.0}
+    other: dict[str, Any] = {"fleet": {"clients": 10}, "horizon": 100.0}
     found = results(
         tmp_path,
         *many,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fedcompass.aggregation import FlatState
@@ -16,20 +16,13 @@ Evaluate: TypeAlias = Callable[[FlatState], dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """A version's metrics, or why there are none."""
+    """A version's metrics, or why there are none (yet)."""
 
     version: ModelVersion
     time: Seconds
     model: FlatState
-    metrics: dict[str, float]
+    metrics: dict[str, float] = field(default_factory=dict)
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    version: ModelVersion
-    time: Seconds
-    model: FlatState
 
 
 class BackgroundEvaluation:
@@ -39,14 +32,14 @@ class BackgroundEvaluation:
         self._evaluate = evaluate
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evaluation")
         self._running: Future[EvaluationResult] | None = None
-        self._next: _Offer | None = None
+        self._next: EvaluationResult | None = None
         self._latest: ModelVersion = -1  # offered
 
     def offer(self, version: ModelVersion, time: Seconds, model: FlatState) -> None:
         """Have a model measured, soon; nobody else may change it."""
         if self._evaluate is not None and version != self._latest:
             self._latest = version
-            self._next = _Offer(version, time, model)
+            self._next = EvaluationResult(version, time, model)
             self._go_on()
 
     def measured(self) -> list[EvaluationResult]:
@@ -75,11 +68,10 @@ class BackgroundEvaluation:
             offer, self._next = self._next, None
             self._running = self._thread.submit(self._measure, offer)
 
-    def _measure(self, offer: _Offer) -> EvaluationResult:
+    def _measure(self, offer: EvaluationResult) -> EvaluationResult:
         assert self._evaluate is not None  # nothing is offered otherwise
         try:
             metrics = self._evaluate(offer.model)
         except Exception as error:  # the user's code; a run is not lost for it
-            told = f"{type(error).__name__}: {error}"
-            return EvaluationResult(offer.version, offer.time, offer.model, {}, told)
-        return EvaluationResult(offer.version, offer.time, offer.model, metrics)
+            return replace(offer, error=f"{type(error).__name__}: {error}")
+        return replace(offer, metrics=metrics)
