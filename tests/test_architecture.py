@@ -54,14 +54,14 @@ DEPLOYMENT_RANKS = {
     "addresses": 0,
     "backoff": 0,
     "private_files": 0,
-    "wire": 0,
-    "app": 0,
-    "demo_app": 1,
-    "supervision": 1,
-    "server": 2,
-    "site": 2,
-    "flower_engine": 3,
-    "operator": 4,
+    "wire": 1,
+    "app": 1,
+    "demo_app": 2,
+    "supervision": 2,
+    "server": 3,
+    "site": 3,
+    "flower_engine": 4,
+    "operator": 5,
 }
 
 IMPURE = {"torch", "numpy", "time", "random", "threading", "datetime", "asyncio", "os", "socket"}
