@@ -130,10 +130,28 @@ def test_who_is_absent_from_a_beat_is_remembered_with_its_last_update() -> None:
     assert [fold.client for fold in merge.contributions] == ["a", "b", "c", "d"]
 
 
+def test_one_whose_update_waits_for_a_later_beat_is_not_counted_before_and_then() -> None:
+    paces = {"a": 0.01, "b": 0.4, "e": 0.7, "f": 0.7}
+    scheduler = metronome(clients=4, covered=0.5, absent="remember")
+    tell(scheduler, *(joined(client) for client in paces))
+    for client, task in (("a", 1), ("b", 2)):
+        tell(scheduler, arrived(20 * paces[client], client, task, 20))
+    for client, task in (("e", 3), ("f", 4)):
+        tell(scheduler, arrived(14.0, client, task, 20))
+    answers(scheduler, 16.0, "a", "b")
+    answers(scheduler, 22.0, "e")  # for the beat at 32 s, which f is due at too
+    said = answers(scheduler, 24.0, "a", "b")
+    assert [c.client for c in said if isinstance(c, FoldAgain)] == ["f"]
+
+
 def all_but_the_slow_one_answer(scheduler: Scheduler, at: float) -> list[Command]:
-    """What the last of them led to."""
+    return answers(scheduler, at, *"abcd")
+
+
+def answers(scheduler: Scheduler, at: float, *clients: str) -> list[Command]:
+    """What the last of these clients' answers led to."""
     said: list[Command] = []
-    for client in "abcd":
+    for client in clients:
         order = scheduler.outstanding(client)
         assert order is not None
         said = tell(scheduler, arrived(at, client, order.task, order.steps))
