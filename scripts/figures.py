@@ -1,12 +1,14 @@
-"""Draw docs/figures/: the paper's example schedules and a report, as the report's page shows them.
+"""Draw docs/figures/: example schedules and a report, as the report's page shows them.
 
-    python scripts/figures.py [FOLDER]
+    python scripts/figures.py [FOLDER [FIGURE ...]]
 
 Needs Chromium (Debian: apt-get install chromium) and the dev extra.
 """
 
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Browser, FloatRect, ViewportSize, sync_playwright
@@ -15,10 +17,12 @@ from fedcompass import Experiment, simulate
 from fedcompass.report import find_runs, write_report
 from fedcompass.report.recording import RecordedScheduler, new_record
 from fedcompass.scheduling.compass import Compass, CompassSettings
+from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
+from fedcompass.scheduling.policy import Policy
 from fedcompass.simulation.timetable import timetable
 
 CHROMIUM = "/usr/bin/chromium"
-STEPS_PER_MINUTE = {"1": 10.0, "2": 5.0, "3": 4.0, "4": 2.5, "5": 2.0}
+MINUTES_PER_STEP = {"1": 1 / 10, "2": 1 / 5, "3": 1 / 4, "4": 1 / 2.5, "5": 1 / 2}
 CHANGES = {  # minutes per step of client 3 from its second local round on
     "overview": None,
     "speed-up": 1 / 5,
@@ -26,24 +30,53 @@ CHANGES = {  # minutes per step of client 3 from its second local round on
     "slow-down-2": 10.2 / 28,
 }
 UNTIL = 34.0
+UNEQUAL = {"0": 0.01, "1": 0.06, "2": 0.1, "3": 0.16, "4": 0.5}  # seconds per step
 
 
-def record(figure: str, folder: Path) -> None:
-    """Keep one of the paper's example schedules; times are minutes."""
+def record(
+    folder: Path, policy: Policy, paces: dict[str, float], until: float, unit: str, **change: float
+) -> Path:
+    """Keep a schedule; `change` has the paces of clients from their second local round on."""
 
-    def minutes_per_step(client: str, local_round: int) -> float:
-        changed = CHANGES[figure]
-        if client == "3" and local_round >= 1 and changed is not None:
-            return changed
-        return 1 / STEPS_PER_MINUTE[client]
+    def time_per_step(client: str, local_round: int) -> float:
+        return change.get(f"client_{client}", paces[client]) if local_round else paces[client]
 
-    settings = CompassSettings(min_steps=20, max_steps=100, latest=1.2, min_clients=5)
-    journal = new_record(folder, settings, seed=0, unit="min")
-    scheduler = RecordedScheduler(Compass(settings), journal)
-    clients = dict.fromkeys(STEPS_PER_MINUTE, 100)
-    for _ in timetable(scheduler, clients, minutes_per_step, UNTIL):
+    journal = new_record(folder, policy.settings, seed=0, unit=unit)
+    scheduler = RecordedScheduler(policy, journal)
+    for _ in timetable(scheduler, dict.fromkeys(paces, 100), time_per_step, until):
         pass
     journal.close()
+    return folder
+
+
+def example(figure: str, folder: Path) -> list[Path]:
+    """One of the paper's example schedules; times are minutes."""
+    policy = Compass(CompassSettings(min_steps=20, max_steps=100, latest=1.2, min_clients=5))
+    changed = CHANGES[figure]
+    change = {} if changed is None else {"client_3": changed}
+    return [record(folder / figure, policy, MINUTES_PER_STEP, UNTIL, "min", **change)]
+
+
+def both(folder: Path) -> list[Path]:
+    """What Compass and Metronome make of one fleet, each with its usual settings."""
+    policies: dict[str, Policy] = {
+        "fedcompass": Compass(CompassSettings(min_clients=5)),
+        "metronome": Metronome(MetronomeSettings(min_clients=5)),
+    }
+    return [record(folder / n, policy, UNEQUAL, 30.0, "s") for n, policy in policies.items()]
+
+
+def real_run(folder: Path) -> list[Path]:
+    """Half a minute of FedCompass on the bundled data."""
+    simulate(Experiment(horizon=30.0), folder=folder / "run")
+    return [folder / "run"]
+
+
+FIGURES: dict[str, Callable[[Path], list[Path]]] = {
+    **{figure: partial(example, figure) for figure in CHANGES},
+    "metronome": both,
+    "report": real_run,
+}
 
 
 def picture(browser: Browser, page: Path, target: Path, *, timeline: bool) -> None:
@@ -66,23 +99,18 @@ def picture(browser: Browser, page: Path, target: Path, *, timeline: bool) -> No
     print(target)
 
 
-def main(target: Path) -> None:
-    """Draw all figures into a folder."""
+def main(target: Path, figures: list[str]) -> None:
+    """Draw figures into a folder."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for figure in CHANGES:
-            folder = Path(scratch) / figure
-            record(figure, folder)
-            page = write_report(find_runs([folder]), folder / "report.html")
-            picture(browser, page, target / f"{figure}.png", timeline=True)
-        run = Path(scratch) / "run"
-        simulate(Experiment(horizon=30.0), folder=run)
-        page = write_report(find_runs([run]), run / "report.html")
-        picture(browser, page, target / "report.png", timeline=False)
+        for figure in figures:
+            runs = find_runs(FIGURES[figure](Path(scratch) / figure))
+            page = write_report(runs, Path(scratch) / f"{figure}.html")
+            picture(browser, page, target / f"{figure}.png", timeline=figure != "report")
         browser.close()
 
 
 if __name__ == "__main__":
     default = Path(__file__).parents[1] / "docs" / "figures"
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else default, sys.argv[2:] or list(FIGURES))

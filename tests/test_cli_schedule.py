@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 from fedcompass import __version__
+from fedcompass.runs.replay import replay
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates
@@ -111,6 +112,66 @@ def test_json_lines_say_the_same_with_the_promised_keys() -> None:
     }
 
 
+ONE_BEAT_FOR_EVERYBODY = """\
+      time  event     client  steps   beat  version  staleness
+    0.0000  dispatch       0     20               0
+    0.0000  dispatch       1     20               0
+    0.0000  dispatch       2     20               0
+    0.0000  dispatch       3     20               0
+    8.0000  merge                                 1  0: 0, 1: 0, 2: 0
+    8.0000  dispatch       0    100      1        1
+    8.0000  dispatch       1     80      1        1
+    8.0000  dispatch       2     20      1        1
+   16.0000  merge                        1        2  0: 0, 1: 0, 2: 0
+   16.0000  dispatch       0    100      2        2
+   16.0000  dispatch       1     80      2        2
+   16.0000  dispatch       2     20      2        2
+
+Clients waited 32% of the time up to 16: 11% by plan, ahead of their beat, 22% for others.
+
+Once every pace is known a beat lasts 8; for each client, the beats that a task takes,
+its steps, and the share of time it waits by plan:
+
+client  beats  steps  waiting
+     0      1    100      88%
+     1      1     80       0%
+     2      1     20       0%
+     3      5     20       0%
+"""
+
+
+def test_metronomes_schedule_has_beats_and_says_who_waits() -> None:
+    result = schedule("--strategy", "metronome", "--paces", "0.01,0.1,0.4,2.0", "--until", "16")
+    assert result.output == ONE_BEAT_FOR_EVERYBODY
+    assert result.exit_code == 0
+
+
+def test_a_fixed_cost_of_each_task_makes_the_beat_longer() -> None:
+    fleet = ["--strategy", "metronome", "--paces", "0.01,0.1,0.4,2.0", "--until", "30"]
+    output = schedule(*fleet, "--overhead", "1.5").output
+    assert "a beat lasts 9.5;" in output
+    records = [
+        json.loads(line)
+        for line in schedule(*fleet, "--overhead", "1.5", "--json").output.splitlines()
+    ]
+    merges = [record["time"] for record in records if record["event"] == "merge"]
+    assert merges == pytest.approx([9.5, 19.0, 28.5])
+
+
+def test_a_beat_is_as_long_as_asked_for() -> None:
+    fleet = ["--strategy", "metronome", "--paces", "0.01,0.1,0.4,2.0", "--until", "1"]
+    assert "a beat lasts 2;" in schedule(*fleet, "--covered", "0.5").output
+
+
+def test_a_schedule_by_metronome_is_kept_for_the_report(tmp_path: Path) -> None:
+    folder = tmp_path / "idea"
+    fleet = ["--strategy", "metronome", "--paces", "0.01,0.1,0.4,2.0", "--until", "16"]
+    assert schedule(*fleet, "--record", str(folder)).exit_code == 0
+    header = json.loads((folder / "journal.jsonl").read_text().splitlines()[0])
+    assert header["strategy"]["name"] == header["strategy"]["scheduler"] == "metronome"
+    assert replay(folder / "journal.jsonl").events > 0
+
+
 def test_everything_up_to_and_including_until_is_told_and_nothing_after() -> None:
     everything = rows("--until", "34")
     for until in ("0", "2", "11.9", "12", "22", "32"):
@@ -175,6 +236,19 @@ def test_jitter_follows_the_seed() -> None:
         ),
         (["--paces", "1", "--until", "3", "--min-steps", "0"], "min_steps is 0; allowed"),
         (["--paces", "1", "--until", "3", "--latest", "0.5"], "latest is 0.5; allowed"),
+        (
+            ["--paces", "1", "--until", "3", "--strategy", "fedavg"],
+            "--strategy is 'fedavg'; allowed: fedcompass, metronome",
+        ),
+        (["--paces", "1", "--until", "3", "--overhead", "-1"], "--overhead is -1.0; allowed: a"),
+        (
+            ["--paces", "1", "--until", "3", "--covered", "0.5"],
+            "--covered is 0.5, but fedcompass has no beats; leave it out",
+        ),
+        (
+            ["--paces", "1", "--until", "3", "--strategy", "metronome", "--covered", "2"],
+            "covered is 2",
+        ),
     ],
 )
 def test_an_error_is_one_line_on_stderr_and_exit_code_1(

@@ -22,7 +22,7 @@ from fedcompass.deployment.app.app_file import AppFile
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.serve import serve
 from fedcompass.deployment.site import forwarder
-from fedcompass.deployment.site.site_worker import Worker
+from fedcompass.deployment.site.site_worker import SiteWorker
 from fedcompass.deployment.site.worker_socket import listen_at
 from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
 from fedcompass.deployment.wire.transport import Reply
@@ -144,7 +144,7 @@ class OneSite:
 def site(app: AppFile) -> Iterator[Path]:
     """A worker that serves at a socket, whose path is short, as sockets need it."""
     with TemporaryDirectory(prefix="fc") as folder:
-        worker, place = Worker(app, SITE), Path(folder) / "s"
+        worker, place = SiteWorker(app, SITE), Path(folder) / "s"
         listener = listen_at(place)
         thread = threading.Thread(target=worker.serve, args=(listener,))
         thread.start()

@@ -56,6 +56,7 @@ def test_a_table_of_the_paper_is_shown_without_numpy_as_run_too() -> None:
     ("command", "printed"),
     [
         ("strategies", "fedcompass+n"),
+        ("advise --paces 0.1,0.2", "Use fedcompass:"),
         ("strategies fedbuff", "buffer_size"),
         ("table {}/store.jsonl", "time: first evaluation"),
         ("paper show table-1 --results {}", "fedavgm"),

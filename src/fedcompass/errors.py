@@ -16,7 +16,7 @@ FedcompassError
 │   └── AnswerTooLarge       a peer sent more bytes than any answer has; they were not put together
 ├── ProcessFailed            a process of a federation did not start or kept dying
 ├── AppError                 a user's app.py does not load or run; names file and line
-├── WireError                a message between worker and forwarder that is malformed or too large
+├── WireError                a message between two processes that is malformed or too large
 ├── WorkerLost               a site's worker is not there, or died with a task in hand
 ├── WorkerRefused            a site's worker answered that it could not do what was asked
 └── MissingExtra             an optional package is not installed; names its `pip install` line
@@ -119,7 +119,7 @@ class AppError(FedcompassError):
 
 
 class WireError(FedcompassError):
-    """A message between a site's worker and its forwarder is malformed or larger than allowed."""
+    """A message between two processes of a federation is malformed or larger than allowed."""
 
 
 class WorkerLost(FedcompassError):

@@ -30,7 +30,7 @@ from fedcompass.report.recording import RecordedScheduler, new_record
 from fedcompass.report.tracking.measures import JournalMeasures
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.journal import read_journal
-from fedcompass.runs.tally import Tally
+from fedcompass.runs.tally import Span, Tally
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import (
     ClientJoined,
@@ -41,6 +41,7 @@ from fedcompass.scheduling.events import (
     UpdateArrived,
     UpdateRefused,
 )
+from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import FixedStepsSettings, Policy
 from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.simulation.run import simulate
@@ -50,7 +51,10 @@ Open = Callable[..., Page]
 ON_PAGE = """() => {
   const [run] = fedcompass.state.runs;
   const outcomes = { open: "under way", done: "arrived", gone: "lost" };
-  const spans = (all) => all.map(([from, to]) => [from, to ?? run.end]).filter(([a, b]) => b > a);
+  const ahead = (from, to, due) => (due === null || due <= from ? null : Math.min(due, to));
+  const spans = (all) => all
+    .map(([from, to, due]) => [from, to ?? run.end, ahead(from, to ?? run.end, due)])
+    .filter(([a, b]) => b > a);
   const client = (lane) => ({
     ...lane.until(run.end),
     tasks: lane.tasks.length,
@@ -77,12 +81,14 @@ ON_PAGE = """() => {
     staleness: [...run.staleness].map((count) => count ?? 0),
     mean_staleness: run.meanStaleness(),
     idle_share: run.idleShare(),
+    ahead_share: run.aheadShare(),
     clients: Object.fromEntries(run.lanes.map((lane) => [lane.client, client(lane)])),
   };
 }"""
 OF_A_CLIENT = (
     "busy",
     "waiting",
+    "ahead",
     "quarantined",
     "tasks",
     "updates",
@@ -99,7 +105,8 @@ Told = tuple[float, str, str]  # time, client, what happened to it
 
 def recorded(folder: Path, policy: Policy, told: Iterable[Told]) -> Path:
     """The journal of what happened; answers are to the task that the client then holds."""
-    journal = new_record(folder, CompassSettings(), seed=0)
+    settings = policy.settings if isinstance(policy, Metronome) else CompassSettings()
+    journal = new_record(folder, settings, seed=0)
     scheduler = RecordedScheduler(policy, journal)
     for at, client, what in told:
         task = scheduler.outstanding(client)
@@ -182,6 +189,12 @@ def simulated_in_groups(folder: Path) -> Path:
     return folder
 
 
+def simulated_on_beats(folder: Path) -> Path:
+    """With clients that wait for their beat, and some that are late for it."""
+    simulate(eventful("metronome", fleet={"jitter": 0.6}), problem=problem(), folder=folder)
+    return folder
+
+
 def not_finite(reply: Reply, number: int) -> Reply:
     if number < 3:
         return reply
@@ -210,6 +223,7 @@ JOURNALS: dict[str, Callable[[Path], Path]] = {
     "everything in groups": lambda folder: recorded(folder, in_groups(), EVERYTHING),
     "simulated": simulated,
     "simulated in groups": simulated_in_groups,
+    "simulated on beats": simulated_on_beats,
     "deployed": deployed,
 }
 
@@ -236,11 +250,14 @@ def counted(records: list[dict[str, Any]], end: float) -> dict[str, Any]:
         "staleness": [tally.staleness[u] for u in range(most + 1)],
         "mean_staleness": tally.mean_staleness(),
         "idle_share": tally.idle_share(end),
+        "ahead_share": tally.ahead_share(end),
         "clients": {
             name: {
                 **{key: getattr(client, key) for key in OF_A_CLIENT},
                 "doing": tally.clients[name].doing,
-                "waits": [[w.start, w.end] for w in timeline.waits if w.client == name],
+                "waits": [
+                    [w.start, w.end, w.ahead_until] for w in timeline.waits if w.client == name
+                ],
                 "rounds": [
                     [r.task, r.start, r.end, r.steps, r.group, r.outcome]
                     for r in timeline.rounds
@@ -346,7 +363,7 @@ def test_a_client_in_quarantine_neither_waits_nor_is_away(tmp_path: Path, open_p
     assert times == {"busy": 10.0, "waiting": 0.0, "quarantined": 90.0}
     page.locator("#idle summary").click()
     row = page.locator("#idle details tbody tr").nth(1).locator("td")
-    assert row.all_inner_texts() == ["10.0%", "0.0%", "90.0%", "0.0%"]
+    assert row.all_inner_texts() == ["10.0%", "0.0%", "0.0%", "90.0%", "0.0%"]
 
 
 def test_a_client_waits_from_when_it_could_have_trained(tmp_path: Path) -> None:
@@ -365,3 +382,79 @@ def test_a_client_waits_from_when_it_could_have_trained(tmp_path: Path) -> None:
     clients = tallied(records_of(folder / "journal.jsonl")).until(10.0)
     times = {name: (client.busy, client.waiting) for name, client in clients.items()}
     assert times == {"a": (6.0, 1.0), "b": (7.0, 0.0), "c": (1.0, 4.0)}
+
+
+def on_beats() -> Policy:
+    return Metronome(MetronomeSettings(min_steps=10, max_steps=20, min_clients=2))
+
+
+WAITS = [
+    (0.0, "a", "joins"),
+    (0.0, "b", "joins"),
+    (1.0, "a", "answers"),
+    (10.0, "b", "answers"),  # the warm-up is over: a waited 9 s for b; a beat lasts 10 s
+    (12.0, "a", "answers"),  # all that it is asked for: it is ahead of its beat, due at 20
+    (21.0, "b", "answers"),  # late
+]
+
+
+def test_a_client_that_is_ahead_of_its_beat_waits_by_plan_until_that_is_due(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "run", on_beats(), WAITS)
+    records = records_of(folder / "journal.jsonl")
+    a = tallied(records).until(21.0)["a"]
+    assert (a.busy, a.waiting, a.ahead) == (3.0, 18.0, 8.0)
+    waits = [wait for wait in timeline_of(records).waits if wait.client == "a"]
+    assert waits == [
+        Span("a", "waiting", 1.0, 10.0),
+        Span("a", "waiting", 12.0, 21.0, ahead_until=20.0),
+    ]
+
+
+def test_the_page_says_why_a_client_waits(tmp_path: Path, open_page: Open) -> None:
+    folder = recorded(tmp_path / "run", on_beats(), WAITS)
+    page = open_page(report_of(folder, to=tmp_path / "report.html"))
+    summary = page.locator("#summary").inner_text()
+    share = "clients spent 43% of their time waiting (19% by plan, ahead of their beat, 24% waiting"
+    assert share in summary
+    legend = page.locator("#timeline .legend").inner_text()
+    for words in ("beat 1", "waiting by plan: its beat is not due", "waiting for others"):
+        assert words in legend
+    assert pointed_at(page, 5.0) == ["a", "waits 9 s", "1 s to 10 s", "for others"]
+    assert pointed_at(page, 16.0) == [
+        "a",
+        "waits 9 s",
+        "12 s to 21 s",
+        "by plan: its beat is due at 20 s",
+        "for others: 1 s of it, since its beat is late",
+    ]
+
+
+def pointed_at(page: Page, time: float) -> list[str]:
+    """What the page says of its first lane at a time."""
+    place = """(time) => {
+      const [timeline] = fedcompass.state.view.timelines;
+      const box = timeline.canvas.getBoundingClientRect();
+      return [box.left + timeline.x(time), box.top + timeline.y(0) + timeline.rowHeight / 2];
+    }"""
+    page.locator("#timeline").scroll_into_view_if_needed()
+    page.mouse.move(*page.evaluate(place, time))
+    said: list[str] = page.locator("#tip").inner_text().splitlines()
+    return said
+
+
+def test_a_journal_that_does_not_tell_when_a_group_is_due_has_no_waits_by_plan(
+    tmp_path: Path,
+) -> None:
+    records = records_of(recorded(tmp_path / "run", on_beats(), WAITS) / "journal.jsonl")
+    a = tallied([{k: v for k, v in r.items() if k != "due"} for r in records]).until(21.0)["a"]
+    assert (a.waiting, a.ahead) == (18.0, 0.0)
+
+
+def test_a_tally_that_was_saved_goes_on_with_what_is_due(tmp_path: Path) -> None:
+    records = records_of(recorded(tmp_path / "run", on_beats(), WAITS) / "journal.jsonl")
+    for cut in range(len(records)):
+        restored = Tally()
+        restored.restore(json.loads(json.dumps(tallied(records[:cut]).to_json())))
+        for record in records[cut:]:
+            restored.take(record)
+        assert restored == tallied(records)

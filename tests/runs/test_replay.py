@@ -218,6 +218,9 @@ def test_commands_are_written_as_in_a_journal_of_an_earlier_version() -> None:
         if "event" in record
         for command in scheduler.handle(event_from_json(record))
     ]
+    for record in written:
+        if record["command"] == "SetDeadline":
+            del record["due"]  # which that version did not tell
     notes = {"weight", "crc"}
     recorded = [
         {key: value for key, value in record.items() if key not in notes}

@@ -9,7 +9,14 @@ from tests.scheduling.conversations import arrived, joined, lost, tell
 
 from fedcompass.errors import SettingsError
 from fedcompass.scheduling.beats import Beats, Weighed, beat_period
-from fedcompass.scheduling.commands import Command, Commit, Fold, SetDeadline, StartTraining
+from fedcompass.scheduling.commands import (
+    Command,
+    Commit,
+    Fold,
+    FoldAgain,
+    SetDeadline,
+    StartTraining,
+)
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.pace import Pace
 from fedcompass.scheduling.scheduler import Scheduler
@@ -105,6 +112,50 @@ def test_an_update_that_took_five_beats_can_count_five_times() -> None:
         said = tell(scheduler, arrived(80.0, "e", order.task, 20))
         shares[absent] = [c.share for c in said if isinstance(c, Fold)]
     assert shares == {"skip": [0.2], "catch-up": [pytest.approx(1.0)]}
+
+
+def test_who_is_absent_from_a_beat_is_remembered_with_its_last_update() -> None:
+    scheduler = metronome(absent="remember")
+    warmed_up(scheduler)
+    first = tell(scheduler, arrived(14.0, "e", 5, 20))  # too slow for one beat of 8 s
+    assert sent(first) == {"e": (25, 2)}
+    said = all_but_the_slow_one_answer(scheduler, 16.0)
+    assert [type(c) for c in said[:2]] == [Fold, Commit]  # the merge has all five
+    said = all_but_the_slow_one_answer(scheduler, 24.0)
+    again, merge = said[1:3]
+    assert again == FoldAgain(
+        at=24.0, client="e", task=5, buffer=3, staleness=2, share=0.2, steps=20
+    )
+    assert isinstance(merge, Commit)
+    assert [fold.client for fold in merge.contributions] == ["a", "b", "c", "d"]
+
+
+def test_one_whose_update_waits_for_a_later_beat_is_not_counted_before_and_then() -> None:
+    paces = {"a": 0.01, "b": 0.4, "e": 0.7, "f": 0.7}
+    scheduler = metronome(clients=4, covered=0.5, absent="remember")
+    tell(scheduler, *(joined(client) for client in paces))
+    for client, task in (("a", 1), ("b", 2)):
+        tell(scheduler, arrived(20 * paces[client], client, task, 20))
+    for client, task in (("e", 3), ("f", 4)):
+        tell(scheduler, arrived(14.0, client, task, 20))
+    answers(scheduler, 16.0, "a", "b")
+    answers(scheduler, 22.0, "e")  # for the beat at 32 s, which f is due at too
+    said = answers(scheduler, 24.0, "a", "b")
+    assert [c.client for c in said if isinstance(c, FoldAgain)] == ["f"]
+
+
+def all_but_the_slow_one_answer(scheduler: Scheduler, at: float) -> list[Command]:
+    return answers(scheduler, at, *"abcd")
+
+
+def answers(scheduler: Scheduler, at: float, *clients: str) -> list[Command]:
+    """What the last of these clients' answers led to."""
+    said: list[Command] = []
+    for client in clients:
+        order = scheduler.outstanding(client)
+        assert order is not None
+        said = tell(scheduler, arrived(at, client, order.task, order.steps))
+    return said
 
 
 def test_one_that_leaves_is_not_waited_for_and_one_that_waits_may_leave() -> None:

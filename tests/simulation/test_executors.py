@@ -75,6 +75,10 @@ def dying(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets)
 
 
+def tells_its_folder(outputs: Tensor, targets: Tensor) -> Tensor:
+    raise ValueError(f"in {Path.cwd().name}")
+
+
 def problem_of(model=normed, **options) -> Problem:  # type: ignore[no-untyped-def]
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (240, 1, 28, 28), dtype=torch.uint8, generator=generator)
@@ -300,6 +304,21 @@ def test_a_worker_that_kills_itself_is_an_error_for_every_kind_of_job() -> None:
         executor.submit(job)
         with pytest.raises(TaskFailed, match="died while evaluating the model"):
             executor.result(job)
+
+
+def test_a_worker_is_in_the_folder_that_the_simulation_is_in_when_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem_of(loss=tells_its_folder)
+    start = start_of(problem)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with ProcessesExecutor(problem, SETTINGS, seed=0, workers=1) as executor:
+            job = train_job(start, 0)
+            executor.submit(job)
+            with pytest.raises(TaskFailed, match=f"in {name}"):
+                executor.result(job)
 
 
 def test_closing_ends_busy_workers_at_once() -> None:

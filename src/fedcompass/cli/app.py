@@ -6,6 +6,7 @@ import typer
 import typer.core
 
 from fedcompass import __version__
+from fedcompass.cli.advise import advise
 from fedcompass.cli.compare import compare
 from fedcompass.cli.data import data
 from fedcompass.cli.deploy import deploy
@@ -65,6 +66,7 @@ app.command()(plot)
 app.command()(schedule)
 app.command()(partition)
 app.command()(fleet)
+app.command()(advise)
 app.command()(strategies)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")

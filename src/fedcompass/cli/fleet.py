@@ -16,7 +16,7 @@ from fedcompass.errors import SettingsError
 if TYPE_CHECKING:
     from fedcompass.simulation.fleet import Fleet
 
-__all__ = ["fleet"]
+__all__ = ["clients_in_trace", "fleet"]
 
 _USUAL_CLIENTS = 50  # as in the paper's figure of the two distributions
 
@@ -96,10 +96,10 @@ def _traced(trace: Path, drawn: dict[str, Any]) -> dict[str, Any]:
         if value is not None and value != "trace":
             option = options.get(name, name)
             raise SettingsError(f"--{option} is {value}, but --trace gives the paces; leave it out")
-    return {"speed": "trace", "trace": trace, "clients": _clients_in(trace)}
+    return {"speed": "trace", "trace": trace, "clients": clients_in_trace(trace)}
 
 
-def _clients_in(trace: Path) -> int:
+def clients_in_trace(trace: Path) -> int:
     """How many different clients a file names; the fleet reports what is wrong with the file."""
     try:
         with trace.open(newline="", encoding="utf-8-sig") as file:

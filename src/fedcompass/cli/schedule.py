@@ -1,7 +1,7 @@
 """`fedcompass schedule`: who trains how long and what merges when, without training anything."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from math import inf
 from pathlib import Path
@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedcompass.scheduling.compass import CompassSettings
-    from fedcompass.scheduling.scheduler import Scheduler
+    from fedcompass.report.recording import RecordedScheduler
+    from fedcompass.runs.journal import Journal
+    from fedcompass.runs.tally import Tally
     from fedcompass.simulation.fleet import SpeedChange
+    from fedcompass.strategies import Strategy
 
 __all__ = ["schedule"]
+
+_STRATEGIES = ("fedcompass", "metronome")
 
 
 def schedule(
@@ -24,9 +29,15 @@ def schedule(
         str, typer.Option(help="Each client's time per step, from client 0 on: 0.1,0.2,…")
     ],
     until: Annotated[float, typer.Option(help="Print everything up to and including this time.")],
+    strategy: Annotated[str, typer.Option(help="fedcompass or metronome.")] = "fedcompass",
     min_steps: Annotated[int, typer.Option(help="Q_min: fewest local steps.")] = 20,
     max_steps: Annotated[int, typer.Option(help="Q_max: most local steps.")] = 100,
     latest: Annotated[float, typer.Option(help="λ: latest arrival over expected.")] = 1.2,
+    covered: Annotated[
+        float | None,
+        typer.Option(help="ρ of metronome: clients with this share can do Q_min in a beat; 0.75."),
+    ] = None,
+    overhead: Annotated[float, typer.Option(help="Time of each task beside its steps.")] = 0.0,
     change: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,50 +64,105 @@ def schedule(
         str, typer.Option(help="Unit of the record's times; min is shown as minutes:seconds.")
     ] = "",
 ) -> None:
-    """Print the schedule Compass makes for clients of given speeds."""
-    from fedcompass.scheduling.compass import CompassSettings
+    """Print the schedule Compass or Metronome makes for clients of given speeds."""
     from fedcompass.simulation.fleet import Fleet, FleetSettings
     from fedcompass.simulation.timetable import row, timetable
 
-    if not 0 <= until < inf:
-        raise SettingsError(f"--until is {until}; allowed: a finite time of at least 0")
+    for option, value in (("until", until), ("overhead", overhead)):
+        if not 0 <= value < inf:
+            raise SettingsError(f"--{option} is {value}; allowed: a finite time of at least 0")
     seconds = _paces(paces)
     changes = tuple(_change(text) for text in change or ())
     fleet = Fleet(
         FleetSettings(clients=len(seconds), paces=seconds, jitter=jitter, changes=changes), seed
     )
-    settings = CompassSettings(
-        min_steps=min_steps, max_steps=max_steps, latest=latest, min_clients=len(seconds)
+    chosen = _chosen(
+        strategy, covered, min_steps, max_steps, latest=latest, min_clients=len(seconds)
     )
+    clients = [str(client) for client in range(len(seconds))]
     with ExitStack() as stack:
+        scheduler, tally = _counted(chosen, record, stack, seed=seed, unit=unit)
         entries = timetable(
-            _scheduler(settings, record, stack, seed=seed, unit=unit),
-            {str(client): 1 for client in range(len(seconds))},
+            scheduler,
+            dict.fromkeys(clients, 1),
             lambda client, local_round: fleet.seconds_per_step(int(client), local_round),
             until,
+            dict.fromkeys(clients, overhead),
         )
         rows = (row(entry) for entry in entries)
         if as_json:
             for entry in rows:
                 print(json.dumps(entry))
-        else:
-            _print_table(rows)
+            return
+        _print_table(rows, "beat" if strategy == "metronome" else "group")
+    if strategy == "metronome":
+        print(f"\n{_waited(tally, until)}\n\n{_beats(chosen, fleet.paces, overhead)}")
 
 
-def _scheduler(
-    settings: "CompassSettings", folder: Path | None, stack: ExitStack, **facts: Any
-) -> "Scheduler":
-    """A fresh scheduler; what happens to it is kept in the folder, if there is one."""
-    from fedcompass.scheduling.compass import Compass
-    from fedcompass.scheduling.scheduler import Scheduler
+def _chosen(
+    name: str, covered: float | None, min_steps: int, max_steps: int, **settings: Any
+) -> "Strategy":
+    from fedcompass.strategies import strategy
 
-    if folder is None:
-        return Scheduler(Compass(settings))
+    if name not in _STRATEGIES:
+        raise SettingsError(f"--strategy is {name!r}; allowed: {', '.join(_STRATEGIES)}")
+    if covered is not None:
+        if name != "metronome":
+            raise SettingsError(f"--covered is {covered}, but {name} has no beats; leave it out")
+        settings["covered"] = covered
+    return strategy(name, min_steps=min_steps, max_steps=max_steps, **settings)
+
+
+def _counted(
+    chosen: "Strategy", folder: Path | None, stack: ExitStack, **facts: Any
+) -> "tuple[RecordedScheduler, Tally]":
+    """A fresh scheduler and its tally; what happens is kept in the folder too, if there is one."""
     from fedcompass.report.recording import RecordedScheduler, new_record
+    from fedcompass.runs.journal import Tee
+    from fedcompass.runs.tally import Tally
+    from fedcompass.scheduling.registry import policy_kind
 
-    journal = new_record(folder, settings, **facts)
-    stack.callback(journal.close)
-    return RecordedScheduler(Compass(settings), journal)
+    tally = Tally()
+    records: list[Journal] = [tally]
+    if folder is not None:
+        journal = new_record(folder, chosen.scheduling, **facts)
+        stack.callback(journal.close)
+        records.append(journal)
+    policy = policy_kind(chosen.scheduler).build(chosen.scheduling)
+    return RecordedScheduler(policy, Tee(*records)), tally
+
+
+def _waited(tally: "Tally", until: float) -> str:
+    idle, ahead = tally.idle_share(until), tally.ahead_share(until)
+    return (
+        f"Clients waited {idle:.0%} of the time up to {until:g}: {ahead:.0%} by plan, ahead of "
+        f"their beat, {idle - ahead:.0%} for others."
+    )
+
+
+def _beats(chosen: "Strategy", paces: Sequence[float], overhead: float) -> str:
+    """What each client does in a beat, from the paces alone."""
+    from fedcompass.scheduling.metronome import MetronomeSettings
+    from fedcompass.theory import beat_shares
+
+    settings = chosen.scheduling
+    assert isinstance(settings, MetronomeSettings)
+    period, shares = beat_shares(
+        paces,
+        settings.min_steps,
+        settings.max_steps,
+        covered=settings.covered,
+        overhead=overhead,
+    )
+    rows = [
+        [str(client), str(share.beats), str(share.steps), f"{share.waiting:.0%}"]
+        for client, share in enumerate(shares)
+    ]
+    table = plain_table(["client", "beats", "steps", "waiting"], rows, left=())
+    return (
+        f"Once every pace is known a beat lasts {period:g}; for each client, the beats that a task "
+        f"takes,\nits steps, and the share of time it waits by plan:\n\n{table}"
+    )
 
 
 def _paces(text: str) -> tuple[float, ...]:
@@ -124,10 +190,10 @@ def _change(text: str) -> "SpeedChange":
         ) from None
 
 
-def _print_table(rows: Iterable[dict[str, Any]]) -> None:
+def _print_table(rows: Iterable[dict[str, Any]], together: str) -> None:
     """Plain aligned columns, so that the output reads the same in a file and in a terminal."""
     print(
-        f"{'time':>10}  {'event':<8}  {'client':>6}  {'steps':>5}  {'group':>5}"
+        f"{'time':>10}  {'event':<8}  {'client':>6}  {'steps':>5}  {together:>5}"
         f"  {'version':>7}  staleness"
     )
     for record in rows:

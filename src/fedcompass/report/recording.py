@@ -8,7 +8,7 @@ from fedcompass.runs.journal import FileJournal, Journal
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.compass import CompassSettings
 from fedcompass.scheduling.events import Event
-from fedcompass.scheduling.policy import Policy
+from fedcompass.scheduling.policy import Policy, SchedulerSettings
 from fedcompass.scheduling.scheduler import Scheduler
 
 __all__ = ["RecordedScheduler", "new_record"]
@@ -30,12 +30,12 @@ class RecordedScheduler(Scheduler):
         return commands
 
 
-def new_record(folder: Path, settings: CompassSettings, **facts: Any) -> FileJournal:
-    """Begin the journal of a schedule by Compass in a new folder.
+def new_record(folder: Path, settings: SchedulerSettings, **facts: Any) -> FileJournal:
+    """Begin the journal of a schedule in a new folder.
 
     Args:
         folder: made, with those above it.
-        settings: Compass's.
+        settings: Compass's or Metronome's.
         facts: more for the journal's header: `seed`, `unit` (the name of the unit of time).
 
     Raises:
@@ -43,9 +43,10 @@ def new_record(folder: Path, settings: CompassSettings, **facts: Any) -> FileJou
         JournalError: the journal cannot be written.
     """
     make_folder(folder)
+    by_compass = isinstance(settings, CompassSettings)
     strategy = {
-        "name": "fedcompass",
-        "scheduler": "compass",
+        "name": "fedcompass" if by_compass else "metronome",
+        "scheduler": "compass" if by_compass else "metronome",
         "scheduling": settings.model_dump(mode="json"),
     }
     return FileJournal(folder / "journal.jsonl", {"strategy": strategy, **facts})

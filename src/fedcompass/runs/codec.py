@@ -4,7 +4,7 @@ from typing import Any
 
 from fedcompass.errors import JournalError
 from fedcompass.scheduling import events
-from fedcompass.scheduling.commands import DIRECT, Command, Commit, Fold
+from fedcompass.scheduling.commands import DIRECT, Command, Commit, Fold, SetDeadline
 from fedcompass.scheduling.events import Event
 
 __all__ = ["command_to_json", "event_from_json", "event_to_json"]
@@ -36,6 +36,8 @@ def command_to_json(command: Command) -> dict[str, Any]:
     record = {"command": type(command).__name__, **_values(command)}
     if isinstance(command, Fold):
         record["direct"] = command.buffer == DIRECT
+    if isinstance(command, SetDeadline) and command.due is None:
+        del record["due"]
     if isinstance(command, Commit):
         record["buffers"] = list(command.buffers)
         record["contributions"] = [[f.client, f.task, f.staleness] for f in command.contributions]

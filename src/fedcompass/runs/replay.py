@@ -14,6 +14,9 @@ from fedcompass.scheduling.scheduler import Scheduler
 
 __all__ = ["Replayed", "replay"]
 
+_LATER = ("due",)
+"""What journals of earlier versions do not have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
@@ -76,7 +79,8 @@ def _given(
 
 def _covers(record: dict[str, Any], command: dict[str, Any]) -> bool:
     """Whether a line has all of a command; notes about carrying it out may stand beside it."""
-    return all(key in record and record[key] == value for key, value in command.items())
+    known = {key: value for key, value in command.items() if key in record or key not in _LATER}
+    return all(key in record and record[key] == value for key, value in known.items())
 
 
 def _mismatch(

@@ -41,6 +41,7 @@ def counted(tally: Tally, now: Seconds, pending: Sequence[Fold]) -> dict[str, An
         "pending_updates": len(pending),
         "pending": listed(pending),
         "idle_share": tally.idle_share(now),
+        "ahead_share": tally.ahead_share(now),
         "mean_staleness": tally.mean_staleness(),
         "max_staleness": max(tally.staleness, default=0),
     }

@@ -6,7 +6,10 @@ busy          from a task's dispatch to its answer, its loss or the client's dep
               became of the update. Of that, computing is what the client reports; the rest of an
               answered task is overhead.
 waiting       present and without a task: from an answer, from joining or from the end of a
-              quarantine to the next task. Before the run's first task nobody waits.
+              quarantine to the next task. Before the run's first task nobody waits. Of that, a
+              client is ahead while its group or beat is not due yet: it waits by plan, since more
+              steps were not wanted or did not fit. The rest it waits for others: for late ones of
+              its group, for slower ones where there are no groups.
 quarantined   from a quarantine until it is lifted, or until the client leaves or joins again.
 away          all other time: before it joined and after it left.
 
@@ -44,12 +47,13 @@ Outcome: TypeAlias = Literal["arrived", "late", "refused", "lost", "under way"]
 
 
 class Span(NamedTuple):
-    """What a client did from one moment to another."""
+    """What a client did from one moment to another; of a wait, up to when it was ahead."""
 
     client: ClientId
     doing: Doing
     start: Seconds
     end: Seconds
+    ahead_until: Seconds | None = None
 
 
 @dataclass(slots=True)
@@ -82,10 +86,12 @@ class ClientTally:
     computing: Seconds = 0.0  # of that, as the client reports it
     overhead: Seconds = 0.0  # the rest of the tasks that it reports it of
     waiting: Seconds = 0.0
+    ahead: Seconds = 0.0  # of that, its group was not due yet
     quarantined: Seconds = 0.0
     doing: Doing = "away"
     since: Seconds | None = None  # when it began that; None: does not count (yet)
     task: TaskId | None = None  # the one it is busy with
+    due: Seconds | None = None  # when the group is that it waits with
 
     def until(self, now: Seconds) -> "ClientTally":
         """The same with what is under way counted up to now, and nothing under way."""
@@ -102,19 +108,30 @@ class ClientTally:
                 self.busy += elapsed
             case "waiting":
                 self.waiting += elapsed
+                if self.since is not None and (until := self.ahead_until(at)) is not None:
+                    self.ahead += until - self.since
             case "quarantined":
                 self.quarantined += elapsed
             case "away":
                 pass
-        self.doing, self.since, self.task = doing, at, None
+        self.doing, self.since, self.task, self.due = doing, at, None, None
         return elapsed
+
+    def ahead_until(self, at: Seconds) -> Seconds | None:
+        """Up to when, in its wait that ends now, its group was not due; None: it was all along."""
+        if self.since is None or self.due is None or min(self.due, at) <= self.since:
+            return None
+        return min(self.due, at)
 
 
 def idle_share(clients: Iterable[ClientTally]) -> float:
     """The waiting part of the time in which these had work or waited for it."""
-    ended = list(clients)
-    busy, waiting = sum(c.busy for c in ended), sum(c.waiting for c in ended)
-    return waiting / (busy + waiting) if busy + waiting > 0 else 0.0
+    return _share(list(clients), "waiting")
+
+
+def _share(ended: list[ClientTally], of: Literal["waiting", "ahead"]) -> float:
+    whole = sum(c.busy + c.waiting for c in ended)
+    return sum(getattr(c, of) for c in ended) / whole if whole > 0 else 0.0
 
 
 @dataclass(slots=True)
@@ -127,6 +144,7 @@ class Tally:
     uploads_by_version: how many had come when each version was made, version 1 first.
     spreads: of every group that merged with two answers or more, last minus first arrival over the
         round's length.
+    due: when each group that has not merged is planned to be complete.
     now: the last event's time.
     begun: the run has given its first task.
     on_round: called with each local round at its start; it is the one that is kept up to date.
@@ -142,6 +160,7 @@ class Tally:
     uploads_by_version: list[int] = field(default_factory=list)
     version: ModelVersion = 0
     spreads: list[float] = field(default_factory=list)
+    due: dict[GroupId, Seconds] = field(default_factory=dict)
     now: Seconds = 0.0
     begun: bool = False
     on_round: Callable[[LocalRound], None] | None = field(default=None, compare=False)
@@ -193,6 +212,8 @@ class Tally:
                 self._of(record).weight += record.get("weight", 0.0)
             case "Commit":
                 self._commit(record)
+            case "SetDeadline" if "due" in record:
+                self.due[record["group"]] = record["due"]
             case "Quarantine":
                 self._leave(record, "quarantined")
             case _:
@@ -246,6 +267,8 @@ class Tally:
             return None
         ended = self._end_round(record, outcome)
         self._wait(record)
+        if ended is not None and ended.group is not None:
+            tally.due = self.due.get(ended.group)
         return ended
 
     def _leave(self, record: Mapping[str, Any], doing: Doing) -> None:
@@ -278,6 +301,8 @@ class Tally:
         self.merges += 1
         self.merged += len(record["contributions"])
         self.version = record["version"]
+        for buffer in record["buffers"]:
+            self.due.pop(buffer, None)
         self.uploads_by_version.append(self.uploads)
         merged = [self.rounds.pop(task, None) for _, task, _ in record["contributions"]]
         together = [r for r in merged if r is not None and r.group in (None, *record["buffers"])]
@@ -293,10 +318,10 @@ class Tally:
 
     def _switch(self, client: ClientId, doing: Doing, at: Seconds) -> None:
         tally = self.clients.setdefault(client, ClientTally())
-        before, since = tally.doing, tally.since
+        before, since, ahead_until = tally.doing, tally.since, tally.ahead_until(at)
         elapsed = tally.switch(doing, at)
         if self.on_span is not None and since is not None and elapsed > 0:
-            self.on_span(Span(client, before, since, at))
+            self.on_span(Span(client, before, since, at, ahead_until))
 
     def until(self, now: Seconds) -> dict[ClientId, ClientTally]:
         """Each client's part with what is under way counted up to now."""
@@ -309,6 +334,10 @@ class Tally:
     def idle_share(self, now: Seconds) -> float:
         """The part of the clients' time spent waiting for others, up to now."""
         return idle_share(self.until(now).values())
+
+    def ahead_share(self, now: Seconds) -> float:
+        """Of the idle share, the part in which a client's group was not due: it waited by plan."""
+        return _share(list(self.until(now).values()), "ahead")
 
     def mean_staleness(self) -> float:
         """Mean over the accepted updates."""
@@ -329,6 +358,7 @@ class Tally:
             "clients": {client: asdict(tally) for client, tally in self.clients.items()},
             "rounds": [asdict(entry) for entry in self.rounds.values()],
             "staleness": sorted(self.staleness.items()),
+            "due": sorted(self.due.items()),
             **{name: getattr(self, name) for name in _PLAIN},
         }
 
@@ -342,6 +372,7 @@ class Tally:
         rounds = [LocalRound(**entry) for entry in state.get("rounds", [])]
         self.rounds = {entry.task: entry for entry in rounds}
         self.staleness = Counter({int(u): count for u, count in state["staleness"]})
+        self.due = {int(group): due for group, due in state.get("due", [])}
         for name in _PLAIN:
             setattr(self, name, {**state, **times}.get(name, getattr(self, name)))
 

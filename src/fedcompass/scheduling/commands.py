@@ -1,5 +1,6 @@
 """What a scheduler asks its driver to do, in order."""
 
+from dataclasses import field
 from typing import TypeAlias
 
 from fedcompass.vocabulary import (
@@ -89,10 +90,15 @@ class Commit:
 
 @fact
 class SetDeadline:
-    """Report `DeadlinePassed` for this group at this time."""
+    """Report `DeadlinePassed` for this group at this time.
+
+    `due` tells readers of a journal when the group was planned to be complete: a member that
+    answers before then waits by plan, after it for others. It asks for nothing.
+    """
 
     at: Seconds
     group: GroupId
+    due: Seconds | None = field(default=None, compare=False)
 
 
 @fact

@@ -123,7 +123,9 @@ class Compass:
         """AssignGroup (Algorithm 2), and the order to train."""
         group, steps, opened = self._groups.assign(member, at)
         start = roster.start(member, steps, at, group.id)
-        return [SetDeadline(at=group.deadline, group=group.id), start] if opened else [start]
+        if not opened:
+            return [start]
+        return [SetDeadline(at=group.deadline, group=group.id, due=group.expected), start]
 
     def deadline_of(self, group: GroupId) -> Seconds | None:
         """T_max of an open group."""

@@ -158,18 +158,19 @@ class Metronome:
         self._early = []
         merged: list[Command] = []
         if buffers:
-            merged = [*self._remembered(roster, buffers, at), roster.commit(buffers, at)]
+            merged = [*self._remembered(roster, buffers[0], at), roster.commit(buffers, at)]
         return merged + self._assign_all(roster, beat.arrived.values(), at)
 
-    def _remembered(
-        self, roster: Roster, buffers: Sequence[BufferId], at: Seconds
-    ) -> list[FoldAgain]:
-        """Let the last update of everybody who is absent from a merge count again, as in MIFA."""
-        present = {fold.client for buffer in buffers for fold in roster.unmerged[buffer]}
+    def _remembered(self, roster: Roster, buffer: BufferId, at: Seconds) -> list[FoldAgain]:
+        """Let the last update of everybody who is absent from a merge count again, as in MIFA.
+
+        Not of one whose newest update waits for a later beat: it will be merged itself.
+        """
+        answered = {fold.client for folds in roster.unmerged.values() for fold in folds}
         return [
-            roster.fold_again(member, self._last[client], at, buffers[0])
+            roster.fold_again(member, self._last[client], at, buffer)
             for client, member in roster.members.items()
-            if client in self._last and client not in present and not member.quarantined
+            if client in self._last and client not in answered and not member.quarantined
         ]
 
     def _assign_all(self, roster: Roster, members: Iterable[Member], at: Seconds) -> list[Command]:
@@ -188,7 +189,9 @@ class Metronome:
             self._spans[member.client] = max(1, round((beat.ends - at) / period))
         beat.awaited[member.client] = member
         start = roster.start(member, steps, at, beat.id)
-        return [SetDeadline(at=beat.deadline, group=beat.id), start] if is_new else [start]
+        if not is_new:
+            return [start]
+        return [SetDeadline(at=beat.deadline, group=beat.id, due=beat.ends), start]
 
     def _period(self, roster: Roster) -> Seconds:
         """How long the next beat lasts; who has not answered yet counts as slower than all."""

@@ -10,7 +10,7 @@ from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.event_queue import EventQueue
 from fedcompass.vocabulary import ClientId, Seconds, fact
 
-__all__ = ["ScheduledTask", "ScheduledMerge", "row", "timetable"]
+__all__ = ["ScheduledMerge", "ScheduledTask", "row", "timetable"]
 
 
 @fact
@@ -39,6 +39,7 @@ def timetable(
     samples: Mapping[ClientId, int],
     seconds_per_step: Callable[[ClientId, int], Seconds],
     until: Seconds,
+    overhead: Mapping[ClientId, Seconds] | None = None,
 ) -> Iterator[ScheduledTask | ScheduledMerge]:
     """Run a fresh scheduler in virtual time and tell what happens up to and including `until`.
 
@@ -47,6 +48,7 @@ def timetable(
         samples: the clients, in the order in which they join, and how many samples each has.
         seconds_per_step: a client's true pace in its local round 0 (the warm-up), 1, …
         until: the last moment told.
+        overhead: of a client's task, beside its steps; none unless given.
     """
     queue: EventQueue[Event] = EventQueue()
     rounds = dict.fromkeys(samples, 0)
@@ -57,7 +59,8 @@ def timetable(
                 case StartTraining():
                     pace = seconds_per_step(command.client, rounds[command.client])
                     rounds[command.client] += 1
-                    queue.add_arrival(*_answer(command, pace))
+                    beside = overhead[command.client] if overhead else 0.0
+                    queue.add_arrival(*_answer(command, pace, beside))
                     yield _dispatch(command)
                 case SetDeadline(at=at, group=group):
                     queue.add_deadline(at, group, DeadlinePassed(at=at, group=group))
@@ -72,10 +75,12 @@ def timetable(
         yield from carry_out(scheduler.handle(queue.pop().what))
 
 
-def _answer(command: StartTraining, pace: Seconds) -> tuple[Seconds, int, UpdateArrived]:
+def _answer(
+    command: StartTraining, pace: Seconds, overhead: Seconds
+) -> tuple[Seconds, int, UpdateArrived]:
     seconds = command.steps * pace
     arrival = UpdateArrived(
-        at=command.at + seconds,
+        at=command.at + (overhead + seconds),
         client=command.client,
         task=command.task,
         steps_done=command.steps,

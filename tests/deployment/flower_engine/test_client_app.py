@@ -27,7 +27,7 @@ from fedcompass.deployment.flower_engine.flower_transport import arrays_of, fact
 from fedcompass.deployment.flower_engine.own_client_app import load_client_app
 from fedcompass.deployment.site import forwarder
 from fedcompass.deployment.site.local_round import SiteRounds
-from fedcompass.deployment.site.site_worker import Worker
+from fedcompass.deployment.site.site_worker import SiteWorker
 from fedcompass.deployment.site.worker_socket import listen_at
 from fedcompass.deployment.wire.arrays import decode_arrays
 from fedcompass.deployment.wire.messages import query_facts
@@ -47,7 +47,7 @@ def _in_a_flower_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def worker() -> Iterator[Path]:
     """The socket of a worker that serves."""
     with TemporaryDirectory(prefix="fc") as folder:
-        serving = Worker(app_with(CountingTrainer()), SITE)
+        serving = SiteWorker(app_with(CountingTrainer()), SITE)
         with listen_at(Path(folder) / "s") as listener:
             thread = threading.Thread(target=serving.serve, args=(listener,))
             thread.start()

@@ -28,7 +28,7 @@ from tests.deployment.site_apps import (
 import fedcompass
 from fedcompass.deployment.site import forwarder
 from fedcompass.deployment.site.local_round import SiteRounds
-from fedcompass.deployment.site.site_worker import Worker
+from fedcompass.deployment.site.site_worker import SiteWorker
 from fedcompass.deployment.site.task_queue import SubmittedTask, TaskQueue
 from fedcompass.deployment.site.worker_frames import (
     MOST_HEADER_BYTES,
@@ -53,8 +53,8 @@ def place() -> Iterator[Path]:
 
 
 @contextmanager
-def serving(trainer: CountingTrainer, place: Path) -> Iterator[Worker]:
-    worker = Worker(app_with(trainer), SITE)
+def serving(trainer: CountingTrainer, place: Path) -> Iterator[SiteWorker]:
+    worker = SiteWorker(app_with(trainer), SITE)
     listener = listen_at(place)
     thread = threading.Thread(target=worker.serve, args=(listener,))
     thread.start()

@@ -61,7 +61,7 @@ def test_the_overview_figure_is_read_from_a_runs_journal(tmp_path: Path) -> None
 
 def test_a_client_that_speeds_up_is_seen_waiting(tmp_path: Path) -> None:
     timeline = read_timeline(paper_run(tmp_path / "run", 900.0, change=12.0) / "journal.jsonl")
-    assert timeline.waits == [Span("2", "waiting", 636.0, 720.0)]
+    assert timeline.waits == [Span("2", "waiting", 636.0, 720.0, ahead_until=720.0)]
 
 
 def test_an_arrival_after_its_group_has_merged_is_late(tmp_path: Path) -> None:

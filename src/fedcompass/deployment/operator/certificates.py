@@ -24,6 +24,7 @@ __all__ = [
     "check_dates",
     "make_authority",
     "make_server_certificate",
+    "make_site_certificate",
     "make_site_key",
     "read_certificate",
 ]
@@ -83,24 +84,54 @@ def make_server_certificate(
     Raises:
         ProjectError: `ca.key` is not there, or is not the key of `ca.pem`; nothing was written.
     """
+    reached = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
+    usage = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
+    _sign(authority, folder / "server", reached[0], reached, usage, days)
+
+
+def make_site_certificate(
+    authority: Path, folder: Path, name: str, days: int = _SERVER_DAYS
+) -> None:
+    """Write `site.key` (secret) and `site.pem`, by which a site proves who it is.
+
+    Args:
+        authority: the folder with `ca.key` and `ca.pem`.
+        folder: where to write.
+        name: the site's; who it is for the server the roster says.
+        days: how long it is valid from now; below 0 it has expired already.
+
+    Raises:
+        ProjectError: `ca.key` is not there, or is not the key of `ca.pem`; nothing was written.
+    """
+    usage = x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH
+    _sign(authority, folder / "site", name, [], usage, days)
+
+
+def _sign(
+    authority: Path,
+    path: Path,
+    subject: str,
+    hosts: list[str],
+    usage: x509.ObjectIdentifier,
+    days: int,
+) -> None:
+    """Write a new key and its certificate, `path` with .key and .pem."""
     signer, parent = _authority(authority)
     key = ec.generate_private_key(ec.SECP256R1())
-    reached = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
-    names = x509.SubjectAlternativeName([_alternative_name(host) for host in reached])
-    builder = _builder(_named(reached[0]), parent.subject, key.public_key(), days)
+    builder = _builder(_named(subject), parent.subject, key.public_key(), days)
+    if hosts:
+        names = x509.SubjectAlternativeName([_alternative_name(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
     certificate = (
-        builder.add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(
-            x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-        )
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
         )
         .sign(signer, hashes.SHA256())
     )
-    write_secret(folder / "server.key", _private_pem(key))
-    (folder / "server.pem").write_bytes(_certificate_pem(certificate))
+    write_secret(path.with_name(f"{path.name}.key"), _private_pem(key))
+    path.with_name(f"{path.name}.pem").write_bytes(_certificate_pem(certificate))
 
 
 def make_site_key(private: Path, public: Path) -> None:

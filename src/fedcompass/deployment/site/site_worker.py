@@ -36,7 +36,7 @@ from fedcompass.deployment.wire.messages import PROTOCOL, Facts, without_folders
 from fedcompass.errors import AppError, FedcompassError, SettingsError, TaskFailed, WireError
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Worker", "main"]
+__all__ = ["SiteWorker", "main"]
 
 _READING: Seconds = 60.0  # a request on a local socket takes no longer to read
 _SENDING: Seconds = 5.0  # for answers to be sent when the worker stops
@@ -45,7 +45,7 @@ _MOST_CONNECTIONS = 16
 _log = logging.getLogger("fedcompass.worker")
 
 
-class Worker:
+class SiteWorker:
     """Answers queries and tasks until it is stopped; its model and data are loaded once."""
 
     def __init__(self, app: AppFile, site: Site) -> None:
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         torch.set_num_threads(given.threads)
     try:
         site = Site(given.name, given.data, given.device, _settings(given.settings))
-        worker = Worker(load_app(given.app), site)
+        worker = SiteWorker(load_app(given.app), site)
         listener = listen_at(given.socket)
     except FedcompassError as error:
         _log.error("%s", error)

@@ -1,1 +1,1 @@
-"""What server and sites say to each other, whatever engine carries it."""
+"""What server and sites say to each other, whatever engine carries it; and gRPC as an engine."""

@@ -73,8 +73,9 @@ function troubles() {
 
 /** @param {RunModel} run @param {TimeScale} scale */
 function outcome(run, scale) {
-  const [idle, stale] = [percent(run.idleShare()), short(run.meanStaleness())];
-  const waited = `clients spent ${idle} of their time waiting for others`;
+  const [idle, ahead, stale] = [run.idleShare(), run.aheadShare(), short(run.meanStaleness())];
+  const why = ahead < 0.005 ? "for others" : `(${percent(ahead)} by plan, ahead of their ${run.together}, ${percent(idle - ahead)} waiting for others)`;
+  const waited = `clients spent ${percent(idle)} of their time waiting ${why}`;
   const best = run.top(run.metric);
   if (best === null) return `Nothing was measured; ${waited}, and an update was ${stale} versions behind on average when it arrived.`;
   const group = state.groups[0];

@@ -22,6 +22,8 @@ class Lane {
   open = null;
   /** The answered task after which it waits. @type {Task | null} */
   last = null;
+  /** When the group is planned to be complete that it waits with. @type {number | null} */
+  due = null;
   /** Seconds per step of each answer, without overhead where that is known. @type {number[]} */
   took = [];
   /** What the scheduler believes. @type {Pace | null} */
@@ -33,7 +35,7 @@ class Lane {
   steps = 0;
   weight = 0;
   /** Without what is under way. @type {TimeSums} */
-  #sums = { busy: 0, waiting: 0, quarantined: 0 };
+  #sums = { busy: 0, waiting: 0, ahead: 0, quarantined: 0 };
 
   /** @param {string} client */
   constructor(client) {
@@ -47,7 +49,10 @@ class Lane {
   /** Its seconds with what is under way counted up to now. @param {number} now */
   until(now) {
     const sums = { ...this.#sums };
-    if (this.doing !== "away" && this.since !== null) sums[this.doing] += Math.max(0, now - this.since);
+    if (this.doing !== "away" && this.since !== null) {
+      sums[this.doing] += Math.max(0, now - this.since);
+      if (this.due !== null) sums.ahead += Math.max(0, Math.min(this.due, now) - this.since);
+    }
     return sums;
   }
 
@@ -56,8 +61,15 @@ class Lane {
     this.#sums = this.until(at);
     if (this.doing !== "busy") this.#endSpan(this.spans[this.doing], at);
     if (this.last) this.last.waitedUntil = at;
-    [this.doing, this.since, this.last] = [doing, at, null];
-    if (doing !== "busy") this.spans[doing].push([at, null]);
+    [this.doing, this.since, this.last, this.due] = [doing, at, null, null];
+    if (doing !== "busy") this.spans[doing].push([at, null, null]);
+  }
+
+  /** It waits with a group that is due then. @param {number} due */
+  waitUntilDue(due) {
+    const span = this.spans.waiting.at(-1);
+    this.due = due;
+    if (span) span[2] = due;
   }
 
   /** @param {Span[]} spans @param {number} at */

@@ -48,11 +48,11 @@ const strategiesPanel = {
   id: "strategies",
   title: "Strategies side by side",
   wide: true,
-  caption: () => "One line per strategy, means ± standard deviation over its seeds; no time to target where fewer than half reached it. Waiting is the share of client time spent idle.",
+  caption: () => "One line per strategy, means ± standard deviation over its seeds; no time to target where fewer than half reached it. Waiting is the share of client time spent idle; by plan, the part of it in which a client was ahead of its group or beat.",
   draw(panel, state) {
     const metric = state.runs[0].metric;
     const rows = state.groups.map((group) => strategyRow(group, metric));
-    const header = ["strategy", "runs", "time to target", `top ${inWords(metric)}`, "versions", "client updates", "waiting", "staleness"];
+    const header = ["strategy", "runs", "time to target", `top ${inWords(metric)}`, "versions", "client updates", "waiting", "by plan", "staleness"];
     panel.chart.replaceChildren(table(header, rows, "Strategies side by side"));
   },
 };
@@ -73,6 +73,7 @@ function strategyRow(group, metric) {
     short(average((run) => run.merges.length)),
     short(average((run) => run.updates())),
     percent(average((run) => run.idleShare()), 1),
+    percent(average((run) => run.aheadShare()), 1),
     short(average((run) => run.meanStaleness())),
   ];
 }

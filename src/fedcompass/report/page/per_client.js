@@ -19,7 +19,9 @@ function clientNames(run) {
 const idlePanel = {
   id: "idle",
   title: "Training and waiting",
-  caption: (state) => `How each client spent its time: solid is training, hatched is waiting for others.${oneOf(state)}`,
+  caption: (state) =>
+    "How each client spent its time: solid is training, pale is waiting by plan, because the client is ahead of its " +
+    `${state.detail.together}, hatched is waiting for others.${oneOf(state)}`,
   missing: nobody,
   draw(panel, state) {
     const run = state.detail;
@@ -27,7 +29,8 @@ const idlePanel = {
     /** @type {BarSeries[]} */
     const series = [
       { name: "training", colour: theme.of(0), values: spent.map((s) => s.busy) },
-      { name: "waiting", hatched: true, values: spent.map((s) => s.waiting) },
+      { name: `waiting by plan, ahead of its ${run.together}`, colour: theme.colours.line, values: spent.map((s) => s.ahead) },
+      { name: "waiting for others", hatched: true, values: spent.map((s) => s.waiting - s.ahead) },
     ];
     if (spent.some((s) => s.quarantined > 0)) {
       series.push({ name: "quarantined", colour: theme.colours.bad, values: spent.map((s) => s.quarantined) });
@@ -40,26 +43,34 @@ const idlePanel = {
     });
     panel.notes.replaceChildren(
       el("p", { class: "caption" }, "Idle share of all client time. ",
-        state.groups.map((g) => `${g.label}: ${percent(mean(g.runs.map((r) => r.idleShare())), 1)}`).join("; "), "."),
+        state.groups.map((g) => `${g.label}: ${idleText(g)}`).join("; "), "."),
     );
   },
   rows(state) {
     const spent = timeSpent(state.detail);
     const rows = state.detail.lanes.map((lane, i) => {
-      const { busy, waiting, quarantined, away } = spent[i];
-      return [lane.name, ...[busy, waiting, quarantined, away].map((share) => percent(share, 1))];
+      const { busy, waiting, ahead, quarantined, away } = spent[i];
+      return [lane.name, ...[busy, ahead, waiting - ahead, quarantined, away].map((share) => percent(share, 1))];
     });
-    return table(["client", "training", "waiting", "quarantined", "away"], rows, "How clients spent their time");
+    const header = ["client", "training", "waiting by plan", "waiting for others", "quarantined", "away"];
+    return table(header, rows, "How clients spent their time");
   },
 };
+
+/** How much of their time clients waited, and why. @param {Group} group */
+function idleText(group) {
+  const [idle, ahead] = [mean(group.runs.map((r) => r.idleShare())), mean(group.runs.map((r) => r.aheadShare()))];
+  const why = ahead > 1e-6 ? ` (${percent(ahead, 1)} by plan, ${percent(idle - ahead, 1)} for others)` : "";
+  return `${percent(idle, 1)}${why}`;
+}
 
 /** What each client did in which share of the run. @param {RunModel} run */
 function timeSpent(run) {
   const whole = run.end || 1;
   return run.lanes.map((lane) => {
-    const { busy, waiting, quarantined } = lane.until(run.end);
+    const { busy, waiting, ahead, quarantined } = lane.until(run.end);
     const away = Math.max(0, 1 - (busy + waiting + quarantined) / whole);
-    return { busy: busy / whole, waiting: waiting / whole, quarantined: quarantined / whole, away };
+    return { busy: busy / whole, waiting: waiting / whole, ahead: ahead / whole, quarantined: quarantined / whole, away };
   });
 }
 

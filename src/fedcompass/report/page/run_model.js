@@ -19,6 +19,8 @@ class RunModel {
   deadlines = [];
   /** The lanes of each group's tasks. @type {Map<number, Set<Lane>>} */
   members = new Map();
+  /** When groups are planned to be complete. @type {Map<number, number>} */
+  due = new Map();
   /** How many updates had each staleness. @type {number[]} */
   staleness = [];
   weighed = false; // whether the journal knows weights
@@ -50,6 +52,11 @@ class RunModel {
 
   get seed() {
     return this.facts.settings?.seed ?? this.header.seed ?? null;
+  }
+
+  /** What clients that answer together are called. */
+  get together() {
+    return this.header.strategy?.scheduler === "metronome" ? "beat" : "group";
   }
 
   get end() {
@@ -193,6 +200,7 @@ class RunModel {
         this.lane(record.client).weight += record.weight ?? 0;
         break;
       case "Commit":
+        for (const buffer of record.buffers) this.due.delete(buffer);
         this.merges.push({
           at: record.at,
           version: record.version,
@@ -202,6 +210,7 @@ class RunModel {
         break;
       case "SetDeadline":
         this.deadlines.push({ at: record.at, group: record.group });
+        if (record.due !== undefined) this.due.set(record.group, record.due);
         break;
       case "Quarantine": {
         const lane = this.lane(record.client);
@@ -250,7 +259,7 @@ class RunModel {
     this.begun = true;
     for (const lane of this.lanes.filter((one) => one.doing === "waiting")) {
       lane.since = at;
-      lane.spans.waiting.push([at, null]);
+      lane.spans.waiting.push([at, null, null]);
     }
   }
 
@@ -272,6 +281,8 @@ class RunModel {
     task.end = record.at;
     task.state = state;
     this.wait(lane, record.at);
+    const due = task.group === null ? undefined : this.due.get(task.group);
+    if (due !== undefined) lane.waitUntilDue(due);
     [lane.open, lane.last] = [null, task];
     return task;
   }
@@ -326,13 +337,23 @@ class RunModel {
   }
 
   idleShare() {
-    let [busy, waiting] = [0, 0];
+    return this.#share("waiting");
+  }
+
+  /** Of the idle share, the part in which a client's group was not due: it waited by plan. */
+  aheadShare() {
+    return this.#share("ahead");
+  }
+
+  /** Of the time in which clients had work or waited for it. @param {"waiting" | "ahead"} of */
+  #share(of) {
+    let [whole, part] = [0, 0];
     for (const lane of this.lanes) {
       const sums = lane.until(this.end);
-      busy += sums.busy;
-      waiting += sums.waiting;
+      whole += sums.busy + sums.waiting;
+      part += sums[of];
     }
-    return busy + waiting > 0 ? waiting / (busy + waiting) : 0;
+    return whole > 0 ? part / whole : 0;
   }
 
   meanStaleness() {

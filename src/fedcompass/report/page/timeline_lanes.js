@@ -91,11 +91,27 @@ function drawBar(timeline, task, y, height) {
 function drawWaits(timeline, waits, y, height) {
   const { pen, view } = timeline;
   for (let i = lastBegun(waits, view.from); i < waits.length && waits[i][0] <= view.to; i++) {
-    const [x0, x1] = timeline.ends(...waits[i]);
-    if (x1 - x0 <= 1) continue;
-    pen.fillStyle = x1 - x0 > 5 ? timeline.hatch : theme.colours.line; // too small for a pattern
-    pen.fillRect(x0, y + 2, x1 - x0, height - 4);
+    const [from, until, due] = waits[i];
+    const [x0, x1] = timeline.ends(from, until);
+    const middle = due === null ? x0 : Math.min(Math.max(timeline.x(due), x0), x1);
+    if (middle - x0 > 1) drawAhead(timeline, x0, middle, y + 2, height - 4);
+    if (x1 - middle <= 1) continue;
+    pen.fillStyle = x1 - middle > 5 ? timeline.hatch : theme.colours.line; // too small for a pattern
+    pen.fillRect(middle, y + 2, x1 - middle, height - 4);
   }
+}
+
+/** A wait by plan: the client's group is not due yet. @param {Timeline} timeline @param {number} x0 @param {number} x1 @param {number} y @param {number} height */
+function drawAhead({ pen, gutter, width }, x0, x1, y, height) {
+  pen.fillStyle = theme.colours.line;
+  pen.globalAlpha = 0.6;
+  pen.fillRect(x0, y, x1 - x0, height);
+  pen.globalAlpha = 1;
+  const [left, right] = [Math.max(x0, gutter), Math.min(x1, width)];
+  if (right - left < 44) return;
+  pen.fillStyle = theme.colours.soft;
+  pen.textAlign = "center";
+  pen.fillText("waits", (left + right) / 2, y + height / 2 + 0.5);
 }
 
 /** Which span is the last that begins before a time; else the first. @param {Span[]} spans @param {number} time */
@@ -111,7 +127,7 @@ function lastBegun(spans, time) {
 function drawSpans(timeline, spans, y, word, colour, dash) {
   const { pen, gutter, width } = timeline;
   for (const span of spans) {
-    const [x0, x1] = timeline.ends(...span);
+    const [x0, x1] = timeline.ends(span[0], span[1]);
     if (x1 < gutter || x0 > width) continue;
     pen.strokeStyle = colour;
     pen.lineWidth = 1;

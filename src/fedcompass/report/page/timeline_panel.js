@@ -12,7 +12,8 @@ const timelinePanel = {
   wide: true,
   caption: (state) =>
     "Time runs to the right; each lane is one client and each bar one round of local training, " +
-    "labelled with its number of steps. Bars of one colour were planned to arrive together. " +
+    "labelled with its number of steps. Bars of one colour were planned to arrive together; a pale stretch " +
+    "is a client that is ahead and waits for that moment by plan, a hatched one waits for others. " +
     "Each vertical line with a diamond is a merge: the model becomes a new version. " +
     (state.groups.length > 1 ? "All strategies share one time axis, so lines below each other happen at the same moment." : ""),
   missing: (state) => (timelineRuns(state).length ? null : "No client has joined yet."),
@@ -83,20 +84,28 @@ function timelineLegend(runs) {
   const timed = runs.some((run) => run.deadlines.length);
   const grouped = timed || tasks.some((task) => task.group !== null);
   const states = new Set(tasks.map((task) => task.state));
-  const groups = ["group 1", "group 2", "group 3 …"].map((name, n) => ({ name, colour: theme.of(n) }));
-  const ungrouped = grouped ? "no group: warm-up, or a strategy without groups" : "local training";
+  const word = togetherIn(runs);
+  const groups = ["1", "2", "3 …"].map((n, i) => ({ name: `${word} ${n}`, colour: theme.of(i) }));
+  const ungrouped = grouped ? `no ${word}: warm-up, or a strategy without ${word}s` : "local training";
+  const ahead = runs.some((run) => run.aheadShare() > 1e-6);
   return [
     ...legendOf([
       ...(grouped ? groups : []),
       { name: ungrouped, colour: theme.colours.warmUp },
-      { name: "waiting", hatched: true },
+      ...(ahead ? [{ name: `waiting by plan: its ${word} is not due`, colour: theme.colours.line }] : []),
+      { name: ahead ? "waiting for others" : "waiting", hatched: true },
     ]),
     lineKey("merge", null, "merge"),
-    ...(timed ? [lineKey("deadline", "2 3", "latest time a group is waited for")] : []),
+    ...(timed ? [lineKey("deadline", "2 3", `latest time a ${word} is waited for`)] : []),
     ...(states.has("late") ? [markKey("late", "came late")] : []),
     ...(states.has("refused") ? [markKey("refused", "update refused")] : []),
     ...(states.has("lost") || states.has("gone") ? [markKey("lost", "task lost")] : []),
   ];
+}
+
+/** What clients that answer together are called, in one run or in all of several. @param {RunModel[]} runs */
+function togetherIn(runs) {
+  return runs.every((run) => run.together === "beat") ? "beat" : "group";
 }
 
 /** @param {TaskState} state @param {string} text */
@@ -141,7 +150,7 @@ function taskTable(state, again) {
       el("button", { type: "button", disabled: last >= lane.tasks.length, onclick: () => turn(from + PAGE) }, "later"),
     ),
     table(
-      ["start", "end", "steps", "group", "from version", "staleness", "weight", "then waited", "outcome"],
+      ["start", "end", "steps", run.together, "from version", "staleness", "weight", "then waited", "outcome"],
       lane.tasks.slice(from, last).map((task) => taskRow(task, run.scale)),
       `Rounds of ${lane.name}, ${runLabel(state, run)}`,
     ),

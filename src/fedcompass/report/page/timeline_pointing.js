@@ -6,7 +6,7 @@ function point(timeline) {
   timeline.canvas.addEventListener("pointermove", (event) => {
     if (view.dragging) return;
     const { x, y } = timeline.place(event);
-    const words = wordsAbout(foundAt(timeline, x, y), timeline.scale, timeline.run.end);
+    const words = wordsAbout(foundAt(timeline, x, y), timeline.scale, timeline.run);
     if (words) tip.show(event.clientX, event.clientY, ...words);
     else tip.hide();
   });
@@ -73,7 +73,7 @@ function choose(timeline, task) {
   }
   const box = timeline.canvas.getBoundingClientRect();
   const place = timeline.placeOf(task);
-  const [heading, lines] = [task.lane.name, taskLines(task, timeline.scale)];
+  const [heading, lines] = [task.lane.name, taskLines(task, timeline.scale, run.together)];
   tip.show(box.left + place.x, box.top + place.y, heading, lines);
   byId("spoken").textContent = [heading, ...lines].join(". ");
 }

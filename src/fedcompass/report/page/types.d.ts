@@ -75,7 +75,7 @@ interface Header {
   lower_is_better?: string[];
 }
 
-type Strategy = { name?: string; scheduling?: { pace?: PaceSettings } };
+type Strategy = { name?: string; scheduler?: string; scheduling?: { pace?: PaceSettings } };
 type PaceSettings = { overhead_aware?: boolean; newest_weight?: number };
 
 /** fedcompass.scheduling.events */
@@ -100,7 +100,7 @@ interface Arrival {
 /** fedcompass.scheduling.commands */
 type JournalCommand = StartTraining | Fold | Commit
   | { command: "FoldAgain"; at: number; client: string; weight?: number }
-  | { command: "SetDeadline"; at: number; group: number }
+  | { command: "SetDeadline"; at: number; group: number; due?: number }
   | { command: "Quarantine"; at: number; client: string };
 
 interface StartTraining {
@@ -148,10 +148,11 @@ type LineFile = "journal" | "metrics";
 
 // --- The run's model: lane.js and run_model.js.
 
-/** From, until; null while it lasts. */
-type Span = [from: number, until: number | null];
+/** From, until; null while it lasts. Of a wait: up to when it is by plan, if the group says. */
+type Span = [from: number, until: number | null, due: number | null];
 type Doing = "busy" | "waiting" | "quarantined" | "away";
-type TimeSums = { busy: number; waiting: number; quarantined: number };
+/** `ahead` is the part of `waiting` in which the client's group was not due yet. */
+type TimeSums = { busy: number; waiting: number; ahead: number; quarantined: number };
 type Pace = { perStep: number; overhead: number };
 type TaskState = "open" | "done" | "late" | "refused" | "lost" | "gone";
 

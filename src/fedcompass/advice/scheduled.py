@@ -1,0 +1,88 @@
+"""What each strategy would do with given clients: schedules in virtual time, without training."""
+
+from typing import Any
+
+from fedcompass.advice.clients import Clients
+from fedcompass.paper_settings import strategy_settings
+from fedcompass.report.recording import RecordedScheduler
+from fedcompass.runs.tally import Tally
+from fedcompass.scheduling.registry import policy_kind
+from fedcompass.simulation.timetable import timetable
+from fedcompass.strategies import known_keys, strategy
+from fedcompass.vocabulary import Seconds, fact
+
+__all__ = ["STRATEGIES", "Scheduled", "schedules", "usual_settings"]
+
+STRATEGIES = ("fedavg", "fedasync", "fedbuff", "fedat", "fedcompass", "metronome")
+"""Those with a schedule of their own; variants of a strategy share it."""
+
+_ROUNDS = 20  # of a client of mean pace
+_SLOW_ROUNDS = 3  # of the slowest one, at least
+_MOST_TASKS = 20_000  # a client far faster than the others would make millions
+
+
+@fact
+class Scheduled:
+    """A strategy's schedule in figures."""
+
+    strategy: str
+    waiting: float  # share of the clients' time
+    by_plan: float  # of that: ahead of a group or beat
+    uploads: int
+    merges: int
+    staleness: float  # mean over the accepted updates
+    most_updates: int  # of a client
+    fewest_updates: int
+
+
+def schedules(clients: Clients) -> tuple[Seconds, list[Scheduled]]:
+    """Up to which time the schedules were made, and each of them."""
+    until = _until(clients)
+    return until, [_scheduled(name, clients, until) for name in STRATEGIES]
+
+
+def usual_settings(name: str, clients: Clients) -> dict[str, Any]:
+    """A strategy's settings as in the paper's experiments, for these clients' Q.
+
+    The paper's range of steps is taken as a ratio: Q_min is a fifth of Q, for Metronome a tenth.
+    """
+    papers = strategy_settings("", len(clients.paces), name)
+    ratio = papers["max_steps"] // papers["min_steps"]
+    scaled = {"steps": clients.steps, "max_steps": clients.steps}
+    scaled["min_steps"] = max(1, clients.steps // ratio)
+    known = known_keys(name)
+    return {key: value for key, value in {**papers, **scaled}.items() if key in known}
+
+
+def _until(clients: Clients) -> Seconds:
+    tasks = [o + clients.steps * p for o, p in zip(clients.overhead, clients.paces, strict=True)]
+    wanted = max(_ROUNDS * sum(tasks) / len(tasks), _SLOW_ROUNDS * max(tasks))
+    per_second = 5 * sum(1 / seconds for seconds in tasks)  # with as few steps as Q_min
+    return min(wanted, _MOST_TASKS / per_second)
+
+
+def _scheduled(name: str, clients: Clients, until: Seconds) -> Scheduled:
+    names = [str(client) for client in range(len(clients.paces))]
+    chosen = strategy(name, **usual_settings(name, clients), min_clients=len(names))
+    tally = Tally()
+    policy = policy_kind(chosen.scheduler).build(chosen.scheduling)
+    entries = timetable(
+        RecordedScheduler(policy, tally),
+        dict(zip(names, clients.samples, strict=True)),
+        lambda client, _: clients.paces[int(client)],
+        until,
+        dict(zip(names, clients.overhead, strict=True)),
+    )
+    for _ in entries:
+        pass
+    updates = [tally.clients[client].updates for client in names]
+    return Scheduled(
+        strategy=name,
+        waiting=tally.idle_share(until),
+        by_plan=tally.ahead_share(until),
+        uploads=tally.uploads,
+        merges=tally.merges,
+        staleness=tally.mean_staleness(),
+        most_updates=max(updates),
+        fewest_updates=min(updates),
+    )

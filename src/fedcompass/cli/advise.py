@@ -1,0 +1,232 @@
+"""`fedcompass advise`: which strategy to use for these clients, and why; nothing is trained."""
+
+import json
+import shlex
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcompass.cli.text import plain_table
+from fedcompass.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fedcompass.advice.choice import Advice
+    from fedcompass.advice.clients import Clients
+
+__all__ = ["advise"]
+
+_WIDTH = 96
+
+
+def advise(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A run's folder (its journal has paces, overheads and samples), an experiment's "
+            "TOML file, or a CSV file with client,seconds_per_step; else give --paces."
+        ),
+    ] = None,
+    paces: Annotated[
+        str | None, typer.Option(help="Each client's seconds per step: 0.1,0.2,…")
+    ] = None,
+    overhead: Annotated[
+        str | None,
+        typer.Option(help="Seconds of a task beside its steps: one number, or one per client."),
+    ] = None,
+    samples: Annotated[
+        str | None, typer.Option(help="Each client's samples: 500,1200,…; else all the same.")
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Q, and Q_max where a strategy chooses: the source's, or 200."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object: clients, schedules, advice.")
+    ] = False,
+) -> None:
+    """Say which strategy to use for given clients, and why, from their schedules alone."""
+    from fedcompass.advice.choice import advise as choose
+
+    clients = _clients(source, paces, overhead, samples, steps)
+    advice = choose(clients)
+    command = shlex.join(_command(source, clients, advice))
+    if as_json:
+        print(json.dumps(_record(clients, advice, command)))
+    else:
+        print(_in_words(clients, advice, command))
+
+
+def _clients(
+    source: Path | None,
+    paces: str | None,
+    overhead: str | None,
+    samples: str | None,
+    steps: int | None,
+) -> "Clients":
+    from fedcompass.advice.clients import Clients
+
+    if (source is None) == (paces is None):
+        raise SettingsError("give either a run's folder or a file, or --paces 0.1,0.2,…")
+    if source is not None:
+        found = _of_source(source)
+    else:
+        seconds = _numbers("paces", paces or "")
+        nothing = (0.0,) * len(seconds)
+        found = Clients(paces=seconds, overhead=nothing, samples=(1,) * len(seconds))
+    count = len(found.paces)
+    return Clients(
+        paces=found.paces,
+        overhead=found.overhead if overhead is None else _each("overhead", overhead, count),
+        samples=found.samples if samples is None else _whole(_each("samples", samples, count)),
+        steps=found.steps if steps is None else steps,
+    ).checked()
+
+
+def _of_source(source: Path) -> "Clients":
+    from fedcompass.advice.clients import clients_in_experiment, clients_in_run
+    from fedcompass.experiment import Experiment
+
+    if source.is_dir():
+        if not (source / "journal.jsonl").is_file():
+            raise SettingsError(f"{source} is not a run's folder: it has no journal.jsonl")
+        return clients_in_run(source)
+    if source.suffix == ".csv":
+        return clients_in_experiment(Experiment(fleet=_trace(source)))
+    return clients_in_experiment(Experiment.from_toml(source))
+
+
+def _trace(file: Path) -> dict[str, Any]:
+    from fedcompass.cli.fleet import clients_in_trace
+
+    return {"speed": "trace", "trace": file, "clients": clients_in_trace(file)}
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise SettingsError(
+            f"--{option} is {text!r}; allowed: numbers with commas between them, such as 0.1,0.25"
+        ) from None
+
+
+def _each(option: str, text: str, count: int) -> tuple[float, ...]:
+    """As many numbers as clients; one stands for all."""
+    numbers = _numbers(option, text)
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def _whole(numbers: tuple[float, ...]) -> tuple[int, ...]:
+    for number in numbers:
+        if number != round(number):
+            raise SettingsError(f"samples has {number:g}; allowed: whole numbers above 0")
+    return tuple(round(number) for number in numbers)
+
+
+def _command(source: Path | None, clients: "Clients", advice: "Advice") -> list[str]:
+    """Runs the strategy on these clients: on an experiment's own data, else on the bundled."""
+    if source is not None and source.is_file() and source.suffix != ".csv":
+        return _on_experiment(source, advice)
+    command = ["fedcompass", "run", "--strategy", advice.strategy]
+    command += ["--clients", str(len(clients.paces))]
+    for key, value in advice.settings.items():
+        if key in ("steps", "min_steps", "max_steps"):
+            command += [f"--{key.replace('_', '-')}", str(value)]
+    command += ["--set", f"fleet.paces={_listed(clients.paces)}"]
+    if any(clients.overhead):
+        one_way = [seconds / 2 for seconds in clients.overhead]
+        latency = f"{one_way[0]:.6g}" if len(set(one_way)) == 1 else _listed(one_way)
+        command += ["--set", f"fleet.latency_seconds={latency}"]
+    return command
+
+
+def _on_experiment(file: Path, advice: "Advice") -> list[str]:
+    """With `run`; with `compare`, which leaves out what a strategy lacks, where `run` refuses."""
+    from fedcompass.cli.setting_options import experiment_from
+
+    try:
+        experiment_from(file, None, {"strategy.name": advice.strategy})
+    except SettingsError:
+        chosen = ["--strategies", advice.strategy, "--seeds", "1"]
+        return ["fedcompass", "compare", str(file), *chosen]
+    return ["fedcompass", "run", str(file), "--strategy", advice.strategy]
+
+
+def _listed(numbers: "tuple[float, ...] | list[float]") -> str:
+    return f"[{','.join(f'{number:.6g}' for number in numbers)}]"
+
+
+def _record(clients: "Clients", advice: "Advice", command: str) -> dict[str, Any]:
+    def values(fact: Any) -> dict[str, Any]:
+        return {name: getattr(fact, name) for name in type(fact).__slots__}
+
+    return {
+        "clients": values(clients),
+        "until": advice.until,
+        "schedules": [values(one) for one in advice.schedules],
+        "advice": {
+            "kind": advice.kind,
+            "strategy": advice.strategy,
+            "settings": advice.settings,
+            "reasons": advice.reasons,
+            "source": advice.source,
+            "command": command,
+        },
+    }
+
+
+def _in_words(clients: "Clients", advice: "Advice", command: str) -> str:
+    settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in advice.settings.items())
+    return "\n".join(
+        [
+            _what(clients),
+            "",
+            _table(advice),
+            "",
+            fill(
+                f"Schedules of {advice.until:.0f} s, nothing trained. waiting: share of client "
+                "time; by plan: of that, ahead of a group or beat. updates: of the client with the "
+                "most, of the one with the fewest.",
+                _WIDTH,
+            ),
+            "",
+            f"Use {advice.strategy}:",
+            "",
+            f"  {command}",
+            "",
+            f'In a federation: strategy = {{ name = "{advice.strategy}", {settings} }}',
+            "",
+            fill(f"Why: {' '.join(advice.reasons)} Source: {advice.source}.", _WIDTH),
+        ]
+    )
+
+
+def _what(clients: "Clients") -> str:
+    low, high = min(clients.paces), max(clients.paces)
+    beside = max(clients.overhead)
+    cost = f", task overhead up to {beside:.3g} s" if beside else ""
+    count = len(clients.paces)
+    who = "1 client" if count == 1 else f"{count} clients"
+    return (
+        f"{who}, {low:.3g} to {high:.3g} s per step (slowest {high / low:.1f}x the fastest){cost}, "
+        f"Q = {clients.steps}"
+    )
+
+
+def _table(advice: "Advice") -> str:
+    header = ["strategy", "waiting", "by plan", "uploads", "merges", "staleness", "updates"]
+    rows = [
+        [
+            one.strategy,
+            f"{one.waiting:.0%}",
+            f"{one.by_plan:.0%}",
+            str(one.uploads),
+            str(one.merges),
+            f"{one.staleness:.1f}",
+            f"{one.most_updates} : {one.fewest_updates}",
+        ]
+        for one in advice.schedules
+    ]
+    return plain_table(header, rows, left=(0,))

@@ -1,0 +1,82 @@
+"""A file that comes in pieces: goes on after an interruption, whole only with the right digest."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from fedcompass.deployment.wire.decoding import PIECE_BYTES
+from fedcompass.errors import WireError
+
+__all__ = ["ArrivingFile", "Pieces", "digest_of"]
+
+Pieces: TypeAlias = Iterable[bytes | memoryview]
+"""The bytes of a file, one after the other; of any length each."""
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, as hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class ArrivingFile:
+    """The part of a file that is here; what a crash or a broken connection left is kept.
+
+    Blocks on the disk: call it in a thread.
+
+    Args:
+        path: where the whole file will be.
+        size: of the whole file.
+        digest: its SHA-256.
+
+    Raises:
+        OSError: the disk.
+    """
+
+    def __init__(self, path: Path, size: int, digest: str) -> None:
+        self.path, self.size, self.digest = path, size, digest
+        self._part = path.with_name(f"{path.name}.{digest[:16]}.part")
+        self._hash = hashlib.sha256()
+        self.offset = 0  # bytes that are here
+        if path.exists() and not self._part.exists():
+            path.replace(self._part)  # it was whole once: whoever wanted it has not used it
+        self._take_up()
+
+    def _take_up(self) -> None:
+        with self._part.open("a+b", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size > self.size:
+                file.truncate(0)
+            file.seek(0)
+            while piece := file.read(PIECE_BYTES):
+                self._hash.update(piece)
+                self.offset += len(piece)
+
+    def add(self, piece: bytes) -> None:
+        """Append a piece.
+
+        Raises:
+            WireError: there is more than the whole; nothing of it was written.
+        """
+        if self.offset + len(piece) > self.size:
+            raise WireError(f"more than the {self.size} bytes that were announced came")
+        with self._part.open("r+b") as file:  # none is left open when a call is cancelled
+            file.seek(self.offset)
+            file.write(piece)
+        self._hash.update(piece)
+        self.offset += len(piece)
+
+    def finish(self) -> Path:
+        """The whole file, in its place.
+
+        Raises:
+            WireError: it is not whole (then it can go on), or is not what was announced (then
+                nothing of it is kept).
+        """
+        if self.offset < self.size:
+            raise WireError(f"{self.offset} of {self.size} bytes came; send the rest")
+        if self._hash.hexdigest() != self.digest:
+            self._part.unlink()
+            raise WireError("the bytes that came do not have the digest that was announced")
+        return self._part.replace(self.path)

@@ -1,0 +1,144 @@
+"""Which sites are connected: one stream each, heartbeats up, orders down."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire.decoding import WIRE_PROTOCOL, read_from_site
+from fedcompass.deployment.wire.limits import Limits
+from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor
+from fedcompass.errors import WireError
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["Attendance", "Session"]
+
+_BREATH: Seconds = 0.05  # between two messages of a stream: no site keeps the server busy
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """A site that is connected."""
+
+    site: str
+    hello: pb.Hello
+    call: "asyncio.Task[object]"
+    training: str = ""  # the task it says it is at
+    outgoing: "asyncio.Queue[pb.FromServer]" = field(default_factory=asyncio.Queue)
+    replaced: bool = False  # the same process has connected anew
+
+
+class Attendance:
+    """The streams of the sites.
+
+    Args:
+        layout: the digest of the model that a site must have.
+        orders: what a site is told first when it connects.
+        limits: how long silence may last.
+        notice: is told, in one line, what an operator may want to know.
+        changed: is called when a site has come or gone.
+    """
+
+    def __init__(
+        self,
+        layout: str,
+        orders: Callable[[str], list[pb.FromServer]],
+        limits: Limits,
+        notice: Callable[[str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.sites: dict[str, Session] = {}  # connected now
+        self._layout, self._orders, self._limits = layout, orders, limits
+        self._notice, self._changed = notice, changed
+
+    def tell(self, site: str, message: pb.FromServer) -> None:
+        """Send a site a message, if it is connected."""
+        session = self.sites.get(site)
+        if session is not None:
+            session.outgoing.put_nowait(message)
+
+    async def attend(self, visitor: Visitor, _: Any, context: Context) -> None:
+        """Serve a site's stream until either side ends it."""
+        session = Session(visitor.site, await self._hello(visitor.site, context), visitor.call)
+        self._replace(session)
+        self.sites[session.site] = session
+        self._changed()
+        speaking = asyncio.create_task(self._speak(session, context))
+        try:
+            await self._listen(session, context)
+        except asyncio.CancelledError:
+            if not session.replaced:
+                raise
+            visitor.call.uncancel()
+        finally:
+            speaking.cancel()
+            if self.sites.get(session.site) is session:
+                del self.sites[session.site]
+                self._changed()
+
+    async def _hello(self, site: str, context: Context) -> pb.Hello:
+        async with asyncio.timeout(self._limits.silence):
+            raw = await context.read()
+        first = read_from_site(b"" if raw is grpc.aio.EOF else raw)
+        if first.WhichOneof("kind") != "hello":
+            raise WireError("the first message is no hello; use the same version on both sides")
+        why = self._mismatch(first.hello)
+        if why is not None:
+            self._notice(f"{site}: {why}")
+            raise NotAdmitted(grpc.StatusCode.FAILED_PRECONDITION, why)
+        return first.hello
+
+    def _mismatch(self, hello: pb.Hello) -> str | None:
+        if hello.protocol != WIRE_PROTOCOL:
+            return (
+                f"the site speaks protocol {hello.protocol}, this server {WIRE_PROTOCOL}; "
+                "use the same version of fedcompass on both"
+            )
+        if hello.layout != self._layout:
+            return (
+                "the site's model has other names, shapes or dtypes than the server's; "
+                "use the same app.py on both"
+            )
+        return None
+
+    def _replace(self, new: Session) -> None:
+        """End the site's older stream if it is of the same process; else refuse the newer one."""
+        old = self.sites.get(new.site)
+        if old is None:
+            return
+        if old.hello.process != new.hello.process:
+            self._notice(f"{new.site}: a second process has connected with its certificate")
+            raise NotAdmitted(
+                grpc.StatusCode.ALREADY_EXISTS,
+                f"another process is connected as {new.site}; stop it, or wait until its "
+                "connection is found dead",
+            )
+        old.replaced = True
+        old.call.cancel()
+
+    async def _listen(self, session: Session, context: Context) -> None:
+        """Take in heartbeats until the site leaves or is silent for too long."""
+        while True:
+            async with asyncio.timeout(self._limits.silence):
+                raw = await context.read()
+            if raw is grpc.aio.EOF:
+                return
+            message = read_from_site(raw)
+            if message.WhichOneof("kind") == "heartbeat":
+                session.training = message.heartbeat.task
+                if session.outgoing.empty():  # else it hears from us anyway
+                    session.outgoing.put_nowait(pb.FromServer(heartbeat=pb.Heartbeat()))
+            await asyncio.sleep(_BREATH)
+
+    async def _speak(self, session: Session, context: Context) -> None:
+        """Send the welcome, what the site has not answered, and then what comes up."""
+        welcome = pb.Welcome(protocol=WIRE_PROTOCOL, site=session.site)
+        first = [pb.FromServer(welcome=welcome), *self._orders(session.site)]
+        for message in first:
+            await context.write(message.SerializeToString())
+        while True:
+            message = await session.outgoing.get()
+            await context.write(message.SerializeToString())

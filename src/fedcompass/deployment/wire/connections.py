@@ -1,0 +1,123 @@
+"""gRPC with mutual TLS on one port: keepalive, size limits, and how a site calls out."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from fedcompass.deployment.wire.decoding import MOST_MESSAGE_BYTES, PIECE_BYTES
+from fedcompass.deployment.wire.limits import Limits
+from fedcompass.errors import ProjectError
+
+__all__ = ["Identity", "listen", "open_channel"]
+
+_WINDOW = 4 << 20  # bytes of a stream that may be on their way; so much can wait in memory
+_STREAMS = 32  # calls on one connection
+_KEEPALIVE_MS = {"time": 10_000, "timeout": 5_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who one side of the wire is, and whom it trusts: three PEM files.
+
+    authority: the federation's own CA.
+    certificate, key: this side's, signed by it.
+    """
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """The three files' bytes.
+
+        Raises:
+            ProjectError: one cannot be read.
+        """
+        try:
+            return (
+                self.authority.read_bytes(),
+                self.certificate.read_bytes(),
+                self.key.read_bytes(),
+            )
+        except OSError as error:
+            raise ProjectError(f"{error.filename}: {error.strerror}; ask for it again") from None
+
+
+def _shared_options() -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS["time"]),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS["timeout"]),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.bdp_probe", 0),  # it would let the window grow
+        ("grpc.http2.lookahead_bytes", _WINDOW),
+        ("grpc.http2.max_frame_size", PIECE_BYTES),
+    ]
+
+
+async def listen(handler: Any, address: str, identity: Identity, limits: Limits) -> tuple[Any, int]:
+    """A started server that asks every caller for a certificate of the federation's CA.
+
+    Args:
+        handler: of the calls.
+        address: host:port, such as 0.0.0.0:9092 or [::]:9092; port 0: any that is free.
+        identity: the server's.
+        limits: on connections and handshakes.
+
+    Returns:
+        The server, and the port it listens at.
+
+    Raises:
+        ProjectError: the address is taken or none of this machine's, or a certificate is damaged.
+    """
+    authority, certificate, key = identity.read()
+    options = [
+        *_shared_options(),
+        ("grpc.so_reuseport", 0),  # two servers must not share a port unnoticed
+        ("grpc.max_concurrent_streams", _STREAMS),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _KEEPALIVE_MS["time"] // 2),
+        ("grpc.server_handshake_timeout_ms", int(limits.handshake * 1000)),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_connection_idle_ms", int(limits.silence * 1000)),
+    ]
+    server = grpc.aio.server(options=options)
+    server.add_generic_rpc_handlers((handler,))
+    credentials = grpc.ssl_server_credentials(
+        [(key, certificate)], root_certificates=authority, require_client_auth=True
+    )
+    try:
+        port = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ProjectError(
+            f"cannot listen at {address}: it is taken, not an address of this machine, or "
+            f"{identity.certificate} and {identity.key} are damaged or do not belong together"
+        )
+    await server.start()
+    return server, port
+
+
+def open_channel(address: str, identity: Identity, proxy: str | None = None) -> Any:
+    """A site's connection to the server, made when it is first used.
+
+    Args:
+        address: host:port by which the site reaches the server.
+        identity: the site's.
+        proxy: http://host:port of an HTTP CONNECT proxy; None: what `https_proxy` and `no_proxy`
+            in the environment say.
+    """
+    authority, certificate, key = identity.read()
+    options: list[tuple[str, int | str]] = [
+        *_shared_options(),
+        ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection
+        ("grpc.enable_retries", 0),
+    ]
+    if proxy is not None:
+        options.append(("grpc.http_proxy", proxy))
+    credentials = grpc.ssl_channel_credentials(authority, key, certificate)
+    return grpc.aio.secure_channel(address, credentials, options=options)

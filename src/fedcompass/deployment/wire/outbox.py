@@ -1,0 +1,86 @@
+"""A site's answers on disk, from the end of their training to the server's receipt."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire.arriving import Pieces, digest_of
+from fedcompass.runs.files import replacing
+
+__all__ = ["Outbox"]
+
+_DAMAGED = "the answer was damaged on the site's disk before it was sent"
+
+
+class Outbox:
+    """A folder of answers without a receipt.
+
+    Args:
+        folder: made when it is not there; what a crash left half-written is removed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.waiting = {answer.task: answer for answer in self._read()}  # in no order
+        for path in folder.iterdir():
+            if path.stem not in self.waiting or path.suffix not in (".answer", ".payload"):
+                path.unlink()
+
+    def _read(self) -> list[pb.Answer]:
+        found = []
+        for path in sorted(self._folder.glob("*.answer")):
+            answer = pb.Answer()
+            try:
+                answer.ParseFromString(path.read_bytes())
+            except DecodeError:
+                continue
+            if answer.task == path.stem and self._is_whole(answer):
+                found.append(answer)
+        return found
+
+    def _is_whole(self, answer: pb.Answer) -> bool:
+        payload = self.payload(answer.task)
+        size = payload.stat().st_size if payload.exists() else 0
+        return bool(answer.error) or size == answer.payload_bytes
+
+    def payload(self, task: str) -> Path:
+        """The file with an answer's payload."""
+        return self._folder / f"{task}.payload"
+
+    def keep(self, answer: pb.Answer, pieces: Pieces) -> None:
+        """Put an answer on disk; its size and digest are filled in.
+
+        Raises:
+            OSError: the disk.
+        """
+        if not answer.error:
+            found = hashlib.sha256()
+            with self.payload(answer.task).open("wb") as file:
+                for piece in pieces:
+                    found.update(piece)
+                    file.write(piece)
+                file.flush()
+                answer.payload_bytes = file.tell()
+                os.fsync(file.fileno())
+            answer.digest = found.hexdigest()
+        with replacing(self._folder / f"{answer.task}.answer") as beside:
+            beside.write_bytes(answer.SerializeToString())
+        self.waiting[answer.task] = answer
+
+    def verify(self, answer: pb.Answer) -> bool:
+        """Whether a payload is still what was kept; if not, the answer becomes an error."""
+        path = self.payload(answer.task)
+        if path.exists() and digest_of(path) == answer.digest:
+            return True
+        self.keep(pb.Answer(task=answer.task, error=_DAMAGED), [])
+        return False
+
+    def drop(self, task: str) -> None:
+        """Forget an answer that has its receipt."""
+        self.waiting.pop(task, None)
+        for suffix in ("answer", "payload"):
+            (self._folder / f"{task}.{suffix}").unlink(missing_ok=True)

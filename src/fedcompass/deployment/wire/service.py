@@ -1,0 +1,186 @@
+"""The server's side of the wire: who may call, models for tasks, and the calls themselves."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import grpc
+
+from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire.answers import Answers, Receive
+from fedcompass.deployment.wire.arriving import Pieces
+from fedcompass.deployment.wire.attendance import Attendance, Session
+from fedcompass.deployment.wire.decoding import PIECE_BYTES, read_model_request
+from fedcompass.deployment.wire.limits import Limits, Progress
+from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.model_files import ModelFiles
+from fedcompass.deployment.wire.roster import RosterFile
+from fedcompass.deployment.wire.task_book import GivenTask, TaskBook
+from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor, Visitors
+from fedcompass.errors import FedcompassError, WireError
+from fedcompass.runs.files import FolderLock
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["FederationService"]
+
+_REVIEW: Seconds = 1.0  # how often the roster is looked at
+
+
+class FederationService:
+    """Serves sites; one event loop, which must be running when it is made.
+
+    Args:
+        folder: for tasks, receipts, models and uploads; one server at a time.
+        roster: who may take part.
+        layout: the digest of the model's names, shapes and dtypes.
+        receive: takes answers in.
+        limits: what sites may do.
+        notice: is told, in one line, what an operator may want to know.
+        changed: is called when a site has come or gone.
+
+    Raises:
+        BlockingIOError: another server has the folder.
+        RunFolderError: the folder is damaged.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        roster: RosterFile,
+        layout: str,
+        receive: Receive,
+        limits: Limits | None = None,
+        notice: Callable[[str], None] = lambda _: None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = FolderLock(folder)
+        self.limits = limits or Limits()
+        self._notice = notice
+        self._book = TaskBook(folder / "tasks.jsonl")
+        self._models = ModelFiles(folder / "models")
+        self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
+        self._attendance = Attendance(layout, self._orders, self.limits, notice, changed)
+        self._visitors = Visitors(roster, self.limits)
+        self._reviews = asyncio.get_running_loop().create_task(self._review())
+
+    @property
+    def sites(self) -> dict[str, Session]:
+        """Those connected now."""
+        return self._attendance.sites
+
+    def publish(self, pieces: Pieces) -> tuple[str, int]:
+        """Put a model on disk for sites to fetch; its digest and size. Blocks on the disk."""
+        return self._models.publish(pieces)
+
+    def give(self, **fields: Any) -> GivenTask:
+        """Give a site a task (the fields of `GivenTask` but its id); the same one twice is one.
+
+        A site that is away gets it when it connects.
+        """
+        known = self._book.ids
+        task = self._book.give(**fields)
+        if task.id not in known:
+            self._attendance.tell(task.site, pb.FromServer(task=task.message()))
+        return task
+
+    def withdraw(self, task: GivenTask) -> None:
+        """Give up on a task, and tell its site."""
+        if self._book.open_task(task.site, task.id) is None or self._answers.settling(task):
+            return
+        self._book.withdraw(task)
+        self._answers.forget(task)
+        withdrawn = pb.Withdrawn(task=task.id)
+        self._attendance.tell(task.site, pb.FromServer(withdrawn=withdrawn))
+
+    def open_tasks(self, site: str) -> list[GivenTask]:
+        """What a site has not answered."""
+        return self._book.open_tasks(site)
+
+    def keep_models(self, digests: set[str]) -> None:
+        """Remove the models that neither an open task nor the caller needs."""
+        self._models.keep_only(digests | self._book.models)
+
+    async def close(self) -> None:
+        """Let go of the folder; no call may be under way any more."""
+        self._reviews.cancel()
+        await self._answers.settled()
+        self._lock.release()
+
+    def handler(self) -> Any:
+        """The three calls, for `grpc.aio.Server.add_generic_rpc_handlers`."""
+        attend, submit = self._attendance.attend, self._answers.submit
+        stream = grpc.stream_stream_rpc_method_handler
+        methods = {
+            "Attend": stream(self._admitted(attend)),
+            "FetchModel": grpc.unary_stream_rpc_method_handler(
+                self._admitted(self._fetch_model, transfer=True)
+            ),
+            "Submit": stream(self._admitted(submit, transfer=True)),
+        }
+        return grpc.method_handlers_generic_handler("fedcompass.wire.v1.Federation", methods)
+
+    async def _review(self) -> None:
+        while True:
+            problem = self._visitors.review()
+            if problem is not None:
+                self._notice(problem)
+            await asyncio.sleep(_REVIEW)
+
+    def _orders(self, site: str) -> list[pb.FromServer]:
+        """What a site that connects has to do."""
+        waiting = [t for t in self._book.open_tasks(site) if not self._answers.settling(t)]
+        return [pb.FromServer(task=task.message()) for task in waiting]
+
+    def _admitted(
+        self, serve: Callable[[Visitor, Any, Context], Awaitable[None]], *, transfer: bool = False
+    ) -> Callable[[Any, Context], Awaitable[None]]:
+        """A call for those on the roster; what goes wrong in it becomes a status of one line."""
+
+        async def call(request: Any, context: Context) -> None:
+            visitor: Visitor | None = None
+            try:
+                certificate = context.auth_context()["x509_pem_cert"][0]
+                visitor = self._visitors.enter(certificate, context.peer(), transfer=transfer)
+                await serve(visitor, request, context)
+            except asyncio.CancelledError:  # the site has gone, the server stops, or we cut it off
+                if visitor is not None and visitor.cut_off is not None:
+                    visitor.call.uncancel()
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, visitor.cut_off)
+            except (NotAdmitted, FedcompassError, OSError) as error:
+                await context.abort(*self._status(error, visitor))
+            finally:
+                if visitor is not None:
+                    self._visitors.leave(visitor)
+
+        return call
+
+    def _status(self, error: Exception, visitor: Visitor | None) -> tuple[grpc.StatusCode, str]:
+        """What a site is told about a call that failed."""
+        who = "a stranger" if visitor is None else visitor.site
+        match error:
+            case NotAdmitted():
+                return error.code, error.message
+            case TimeoutError():
+                return grpc.StatusCode.DEADLINE_EXCEEDED, "too slow, or silent"
+            case WireError():
+                self._notice(f"{who}: {error}")
+                return grpc.StatusCode.INVALID_ARGUMENT, one_line(str(error))
+            case _:
+                self._notice(f"the server could not serve {who}: {error}")
+                return grpc.StatusCode.UNAVAILABLE, "the server cannot go on now; try again"
+
+    async def _fetch_model(self, visitor: Visitor, raw: bytes, context: Context) -> None:
+        request = read_model_request(raw)
+        task = self._book.open_task(visitor.site, request.task)
+        if task is None:
+            raise NotAdmitted(grpc.StatusCode.NOT_FOUND, "this site has no open task of this id")
+        progress = Progress(self.limits, monotonic())
+        with self._models.path(task.model).open("rb", buffering=0) as file:
+            file.seek(request.offset)
+            while data := file.read(PIECE_BYTES):
+                async with asyncio.timeout(max(0.0, progress.patience(monotonic()))):
+                    await context.write(pb.Piece(data=data).SerializeToString())
+                progress.moved += len(data)

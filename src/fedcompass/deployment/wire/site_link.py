@@ -1,0 +1,375 @@
+"""A site's side of the wire: attends, fetches models, keeps answers until their receipt."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from random import uniform
+from time import monotonic
+from typing import Any, Never, TypeAlias
+
+import grpc
+
+from fedcompass.deployment.backoff import Backoff
+from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire.arriving import Pieces
+from fedcompass.deployment.wire.connections import Identity, open_channel
+from fedcompass.deployment.wire.decoding import (
+    PIECE_BYTES,
+    WIRE_PROTOCOL,
+    read_answer_reply,
+    read_from_server,
+    read_piece,
+)
+from fedcompass.deployment.wire.limits import Limits
+from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.model_files import ModelFiles
+from fedcompass.deployment.wire.outbox import Outbox
+from fedcompass.errors import FedcompassError, WireError
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["Failed", "SiteLink", "Trained"]
+
+_SERVICE = "/fedcompass.wire.v1.Federation/"
+_BACKOFF = Backoff(first=0.4, longest=15.0)
+_KEPT_MODELS = 2
+
+_GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a task came to; the payload is in the form the task asked for."""
+
+    steps_done: int
+    seconds: Seconds  # of computing
+    samples: int
+    loss: float
+    payload: Pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task came to nothing."""
+
+    reason: str  # one line that may leave the site
+
+
+Train: TypeAlias = Callable[[pb.Task, Path], Awaitable[Trained | Failed]]
+"""Trains from the model in a file; is cancelled when the task is withdrawn or a newer one comes."""
+
+
+class SiteLink:
+    """A site's connection, for as long as it is asked to `run`; broken ones are made anew.
+
+    Args:
+        folder: for models and answers; one process at a time.
+        address: host:port of the server.
+        identity: the site's certificate and key.
+        samples: how many it has.
+        layout: the digest of its model's names, shapes and dtypes.
+        software: the version of fedcompass.
+        train: does the work.
+        proxy: http://host:port of an HTTP CONNECT proxy.
+        limits: how long silence may last.
+        notice: is told in one line what happens to the connection.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        address: str,
+        identity: Identity,
+        *,
+        samples: int,
+        layout: str,
+        software: str,
+        train: Train,
+        proxy: str | None = None,
+        limits: Limits | None = None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._address, self._identity, self._proxy = address, identity, proxy
+        self._limits, self._notice, self.train = limits or Limits(), notice, train
+        self._hello = pb.Hello(
+            protocol=WIRE_PROTOCOL,
+            software=software,
+            process=secrets.token_hex(16),
+            samples=samples,
+            layout=layout,
+        )
+        self._models = ModelFiles(folder / "models")
+        self._outbox = Outbox(folder / "answers")
+        self._kept: list[str] = []  # models, the newest last
+        self.task: pb.Task | None = None  # in training, or about to be
+        self._work: asyncio.Task[None] | None = None
+        self._to_send = asyncio.Event()
+        self.name: str | None = None  # what the roster calls this site; None: not connected
+
+    async def run(self) -> None:
+        """Take part until cancelled.
+
+        Raises:
+            ProjectError: the certificate or key cannot be read.
+        """
+        failures = 0
+        try:
+            while True:
+                began = monotonic()
+                self._notice(await self._one_connection())
+                failures = 0 if monotonic() - began > self._limits.silence else failures + 1
+                await asyncio.sleep(_pause(failures))
+        finally:
+            if self._work is not None:
+                self._work.cancel()
+
+    async def _one_connection(self) -> str:
+        """Attend and send answers until the connection ends; why it did."""
+        async with open_channel(self._address, self._identity, self._proxy) as channel:
+            try:
+                await _until_one_fails(self._attend(channel), self._send_answers(channel))
+            except Exception as error:
+                return _told(error)
+            finally:
+                self.name = None
+
+    async def _attend(self, channel: Any) -> Never:
+        call = channel.stream_stream(_SERVICE + "Attend")()
+        try:
+            await _write(call, pb.FromSite(hello=self._hello))
+            await self._hear(channel, call)  # welcome
+            await _until_one_fails(self._beat(call), self._listen(channel, call))
+        finally:
+            call.cancel()
+
+    async def _beat(self, call: Any) -> Never:
+        while True:
+            heartbeat = pb.Heartbeat(task="" if self.task is None else self.task.id)
+            await _write(call, pb.FromSite(heartbeat=heartbeat))
+            await asyncio.sleep(self._limits.heartbeat)
+
+    async def _listen(self, channel: Any, call: Any) -> Never:
+        while True:
+            await self._hear(channel, call)
+
+    async def _hear(self, channel: Any, call: Any) -> None:
+        async with asyncio.timeout(self._limits.silence):
+            raw = await call.read()
+        if raw is grpc.aio.EOF:
+            raise WireError("the server has ended the connection; connecting again")
+        message = read_from_server(raw)
+        match message.WhichOneof("kind"):
+            case "welcome":
+                self.name = message.welcome.site
+                self._notice(f"connected as {self.name}")
+                self._to_send.set()
+            case "task":
+                self._take(channel, message.task)
+            case "withdrawn" if self.task is not None and self.task.id == message.withdrawn.task:
+                self._drop_work()
+            case _:
+                pass
+
+    def _take(self, channel: Any, task: pb.Task) -> None:
+        if task.id in self._outbox.waiting:
+            return  # done: it is on its way
+        if self.task is not None and self.task.id == task.id:
+            self._channel = channel
+            return  # at it
+        self._drop_work()
+        self.task, self._channel = task, channel
+        self._work = asyncio.create_task(self._carry_out(task))
+
+    def _drop_work(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+        self.task = self._work = None
+
+    async def _carry_out(self, task: pb.Task) -> None:
+        """Fetch, train, and keep the answer; a failure is an answer, too."""
+        model = await self._model(task)
+        if model is not None:
+            await self._keep(task, await self._trained(task, model))
+        self.task = self._work = None
+        self._to_send.set()
+
+    async def _trained(self, task: pb.Task, model: Path) -> Trained | Failed:
+        try:
+            return await self.train(task, model)
+        except FedcompassError as error:
+            return Failed(str(error))
+        except Exception as error:
+            return Failed(f"{type(error).__name__}: {error}")
+
+    async def _keep(self, task: pb.Task, done: Trained | Failed) -> None:
+        """Put an answer on disk, however often that takes: the disk may be full for a while."""
+        pieces: Pieces = ()
+        if isinstance(done, Failed):
+            answer = pb.Answer(task=task.id, error=one_line(done.reason) or "failed")
+        else:
+            answer = pb.Answer(
+                task=task.id,
+                form=task.form,
+                steps_done=done.steps_done,
+                seconds=done.seconds,
+                samples=done.samples,
+                loss=done.loss,
+            )
+            pieces = list(done.payload)
+        failures = 0
+        while answer.task not in self._outbox.waiting:
+            try:
+                await asyncio.to_thread(self._outbox.keep, answer, pieces)
+            except OSError as error:
+                failures += 1
+                self._notice(f"an answer cannot be written: {error}; trying again")
+                await asyncio.sleep(_pause(failures))
+
+    async def _model(self, task: pb.Task) -> Path | None:
+        """The model to start from, fetched unless it is here; None: the task was given up."""
+        path = await asyncio.to_thread(self._models.whole, task.model)
+        failures = 0
+        while path is None:
+            try:
+                path = await self._fetch(task)
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _GONE:
+                    return None
+            except asyncio.CancelledError:
+                if _is_cancelled():  # else it was the connection that was closed
+                    raise
+            except (OSError, WireError) as error:  # a timeout is an OSError, too
+                self._notice(f"the model did not arrive: {error}; trying again")
+            if path is None:
+                failures += 1
+                await asyncio.sleep(_pause(failures))
+        if task.model not in self._kept:
+            self._kept = [*self._kept, task.model][-_KEPT_MODELS:]
+        self._models.keep_only(self._kept)
+        return path
+
+    async def _fetch(self, task: pb.Task) -> Path:
+        file = await asyncio.to_thread(self._models.arriving, task.model, task.model_bytes)
+        request = pb.ModelRequest(task=task.id, offset=file.offset)
+        call = self._channel.unary_stream(_SERVICE + "FetchModel")(request.SerializeToString())
+        try:
+            while file.offset < file.size:
+                async with asyncio.timeout(self._limits.stall):
+                    raw = await call.read()
+                if raw is grpc.aio.EOF:
+                    raise WireError("the server sent less of the model than it announced")
+                await asyncio.to_thread(file.add, read_piece(raw))
+        finally:
+            call.cancel()
+        return await asyncio.to_thread(self._models.arrived, file)
+
+    async def _send_answers(self, channel: Any) -> Never:
+        """Send every answer that is kept, and each new one, until it has its receipt."""
+        failures: dict[str, int] = {}
+        while True:
+            await self._to_send.wait()
+            self._to_send.clear()
+            for answer in list(self._outbox.waiting.values()):
+                receipt = await self._send(channel, answer)
+                if receipt is None:
+                    self._to_send.set()
+                    failures[answer.task] = failures.get(answer.task, 0) + 1
+                    await asyncio.sleep(_pause(failures[answer.task]))
+                    continue
+                if not receipt.accepted:
+                    self._notice(f"the server refused an answer: {receipt.reason}")
+                self._outbox.drop(answer.task)
+
+    async def _send(self, channel: Any, answer: pb.Answer) -> pb.Receipt | None:
+        """Send an answer; its receipt, or None: try again."""
+        call = channel.stream_stream(_SERVICE + "Submit")()
+        try:
+            await _write(call, pb.AnswerPart(answer=answer))
+            reply = read_answer_reply(await self._reply(call))
+            if reply.WhichOneof("kind") == "proceed":
+                async for data in _pieces(self._outbox.payload(answer.task), reply.proceed.offset):
+                    async with asyncio.timeout(self._limits.stall):
+                        await _write(call, pb.AnswerPart(data=data))
+                reply = read_answer_reply(await self._reply(call))
+        except grpc.aio.AioRpcError as error:
+            self._not_sent(answer, error)
+            return None
+        finally:
+            call.cancel()
+        if reply.WhichOneof("kind") != "receipt" or reply.receipt.task != answer.task:
+            raise WireError("the server gave no receipt for an answer; it is kept")
+        receipt: pb.Receipt = reply.receipt
+        return receipt
+
+    async def _reply(self, call: Any) -> bytes:
+        raw = await call.read()
+        if raw is grpc.aio.EOF:
+            raise WireError("the server ended the call without a receipt; the answer is kept")
+        answered: bytes = raw
+        return answered
+
+    def _not_sent(self, answer: pb.Answer, error: Any) -> None:
+        """Find out whether it makes sense to try again on this connection."""
+        code = error.code()
+        if code is grpc.StatusCode.DATA_LOSS:
+            self._outbox.verify(answer)
+        elif code is not grpc.StatusCode.UNAVAILABLE or self.name is None:
+            raise error
+        self._notice(_told(error))
+
+
+async def _until_one_fails(*endless: Coroutine[Any, Any, Never]) -> Never:
+    """Run endless works side by side; raises what the first one did.
+
+    A task group of Python 3.11 would leave its own task marked as cancelled.
+    """
+    works = [asyncio.create_task(work) for work in endless]
+    try:
+        done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+    error = done.pop().exception()
+    assert error is not None
+    raise error
+
+
+async def _write(call: Any, message: Any) -> None:
+    try:
+        await call.write(message.SerializeToString())
+    except asyncio.InvalidStateError:  # the call is over: its status says why
+        await call.read()
+        raise WireError("the server has ended the call; connecting again") from None
+
+
+async def _pieces(path: Path, offset: int) -> AsyncIterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        while data := file.read(PIECE_BYTES):
+            yield data
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _pause(failures: int) -> Seconds:
+    """Twice as long after every failure in a row, with chance: sites do not come all at once."""
+    longest = _BACKOFF.after(max(failures, 1))
+    return uniform(longest / 2, longest)
+
+
+def _told(error: Exception) -> str:
+    """Why a connection ended, in one line; what is no matter of the connection is raised."""
+    match error:
+        case grpc.aio.AioRpcError():
+            return one_line(f"{error.code().name.lower().replace('_', ' ')}: {error.details()}")
+        case TimeoutError():
+            return "the server has been silent for too long; connecting again"
+        case FedcompassError() | OSError():
+            return one_line(str(error))
+        case _:
+            raise error

@@ -1,0 +1,167 @@
+"""The ways a site's connection takes: a proxy, a load balancer, IPv6, and links that die."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.deployment.wire.loopback_wire import Papers, attending, play, serving, until
+
+from fedcompass.deployment.wire.limits import Limits
+
+QUICK = Limits(heartbeat=0.2, silence=1.5)
+
+
+class Middle:
+    """Something between a site and the server that passes bytes on, until it is told not to."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.asked: list[bytes] = []  # the first line of what a proxy was asked
+        self.silent = False  # neither passes anything on nor closes anything
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def join(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int
+    ) -> None:
+        far_reader, far_writer = await asyncio.open_connection(host, port)
+        self._writers += [writer, far_writer]
+        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                if not self.silent:
+                    writer.write(data)
+                    await writer.drain()
+            writer.close()
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+
+@asynccontextmanager
+async def balancing(port: int) -> AsyncIterator[Middle]:
+    """A TCP load balancer in front of one server."""
+    middle = Middle()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await middle.join(reader, writer, "127.0.0.1", port)
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        middle.port = server.sockets[0].getsockname()[1]
+        yield middle
+        middle.cut()
+
+
+@asynccontextmanager
+async def proxying() -> AsyncIterator[Middle]:
+    """An HTTP proxy that knows CONNECT and nothing else."""
+    middle = Middle()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        middle.asked.append(request.splitlines()[0])
+        host, _, port = request.split()[1].decode().rpartition(":")
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await middle.join(reader, writer, host, int(port))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        middle.port = server.sockets[0].getsockname()[1]
+        yield middle
+        middle.cut()
+
+
+def test_a_site_reaches_the_server_through_an_http_connect_proxy(
+    papers: Papers, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with serving(papers, tmp_path / "server") as server, proxying() as proxy:
+            way = f"http://127.0.0.1:{proxy.port}"
+            async with attending(papers, "north", tmp_path / "n", server.address, proxy=way):
+                server.give("north")
+                await until(lambda: server.received)
+            assert proxy.asked == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1".encode()]
+
+    play(scene())
+
+
+def test_a_site_finds_its_proxy_in_the_environment(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with serving(papers, tmp_path / "server") as server, proxying() as proxy:
+            monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
+            monkeypatch.delenv("no_proxy", raising=False)
+            async with attending(papers, "north", tmp_path / "north", server.address):
+                server.give("north")
+                await until(lambda: server.received)
+            assert len(proxy.asked) == 1
+
+    play(scene())
+
+
+def test_a_site_reaches_the_server_behind_a_load_balancer_and_survives_its_cuts(
+    papers: Papers, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with serving(papers, tmp_path / "server") as server, balancing(server.port) as middle:
+            address = f"127.0.0.1:{middle.port}"
+            async with attending(papers, "north", tmp_path / "north", address) as north:
+                for number in range(1, 4):
+                    await until(lambda: "north" in server.service.sites)
+                    server.give("north", number)
+                    await until(lambda number=number: len(north.trained) == number)  # type: ignore[misc]
+                    middle.cut()
+                    await until(lambda number=number: len(server.received) == number)  # type: ignore[misc]
+            assert [received.task.number for received, _ in server.received] == [1, 2, 3]
+
+    play(scene())
+
+
+def test_a_site_reaches_the_server_over_ipv6(papers: Papers, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with serving(papers, tmp_path / "server", host="[::1]") as server:
+            address = f"[::1]:{server.port}"
+            async with attending(papers, "north", tmp_path / "north", address):
+                server.give("north")
+                await until(lambda: server.received)
+
+    play(scene())
+
+
+def test_a_dead_link_is_noticed_on_both_sides_and_made_anew(papers: Papers, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server", QUICK) as server,
+            balancing(server.port) as middle,
+        ):
+            address = f"127.0.0.1:{middle.port}"
+            async with attending(papers, "north", tmp_path / "n", address, limits=QUICK) as north:
+                await until(lambda: north.link.name)
+                middle.silent = True
+                await until(lambda: not server.service.sites, 5)
+                await until(lambda: north.link.name is None, 5)
+                middle.silent = False
+                await until(lambda: "north" in server.service.sites)
+
+    play(scene())
+
+
+def test_a_site_that_starts_before_its_server_connects_when_that_is_there(
+    papers: Papers, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with serving(papers, tmp_path / "first") as first:
+            port = first.port
+        async with attending(papers, "north", tmp_path / "north", f"127.0.0.1:{port}") as north:
+            await until(lambda: north.notices)
+            assert "unavailable" in north.notices[0]
+            async with serving(papers, tmp_path / "server", port=port) as server:
+                await until(lambda: "north" in server.service.sites)
+
+    play(scene())

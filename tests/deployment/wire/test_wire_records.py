@@ -1,0 +1,317 @@
+"""What the wire keeps on disk: the roster, tasks and receipts, files in pieces, answers."""
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire import task_book
+from fedcompass.deployment.wire.arriving import ArrivingFile
+from fedcompass.deployment.wire.limits import Limits, Progress
+from fedcompass.deployment.wire.model_files import ModelFiles
+from fedcompass.deployment.wire.outbox import Outbox
+from fedcompass.deployment.wire.roster import (
+    RosterFile,
+    fingerprint_of,
+    read_roster,
+    roster_text,
+)
+from fedcompass.deployment.wire.task_book import GivenTask, TaskBook
+from fedcompass.errors import ProjectError, RunFolderError, WireError
+
+A, B = "a" * 64, "b" * 64
+CONTENT = bytes(range(256)) * 10
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+# The roster.
+
+
+def test_a_roster_names_sites_by_their_certificates() -> None:
+    text = roster_text({"north": [A], "south.lab-2": [B, "c" * 64]})
+    assert read_roster(text).names == {A: "north", B: "south.lab-2", "c" * 64: "south.lab-2"}
+
+
+def test_fingerprints_may_be_written_as_openssl_prints_them() -> None:
+    printed = ":".join(["AB"] * 32)
+    assert read_roster(f'north = ["{printed}"]').names == {"ab" * 32: "north"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("north", "not TOML"),
+        (f'"no/rth" = ["{A}"]', "'no/rth' is no site's name"),
+        (f'north = "{A}"', "north has no list of fingerprints"),
+        ('north = ["ab"]', "north: 'ab' is no SHA-256 fingerprint"),
+        (f'north = ["{A}"]\nsouth = ["{A}"]', "north and south have the same certificate"),
+    ],
+)
+def test_a_roster_that_cannot_be_right_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ProjectError, match=told):
+        read_roster(text)
+
+
+@given(st.text(max_size=200))
+def test_no_text_whatever_does_more_than_be_refused(text: str) -> None:
+    with suppress(ProjectError):
+        read_roster(text)
+
+
+def test_a_roster_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "roster.toml"
+    path.write_text(roster_text({"north": [A]}))
+    file = RosterFile(path)
+    path.write_text(roster_text({"north": [A], "south": [B]}))
+    assert file.refresh() is None
+    assert set(file.roster.names) == {A, B}
+    path.unlink()
+    problem = file.refresh()
+    assert problem is not None
+    assert "No such file" in problem
+    assert set(file.roster.names) == {A, B}
+
+
+def test_a_missing_roster_is_told_with_its_path(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match=f"roster {tmp_path}/roster.toml: No such file"):
+        RosterFile(tmp_path / "roster.toml")
+
+
+def test_a_fingerprint_is_of_a_certificate() -> None:
+    with pytest.raises(ProjectError, match="not a certificate in the PEM format"):
+        fingerprint_of(b"hello")
+
+
+# How slow a transfer may be.
+
+
+def test_a_transfer_has_some_grace_and_then_needs_its_rate() -> None:
+    limits = Limits(grace=30.0, least_rate=1000.0, stall=60.0)
+    progress = Progress(limits, began=100.0)
+    assert progress.patience(100.0) == 30.0
+    assert progress.patience(129.0) == 1.0
+    assert progress.patience(131.0) < 0
+    progress.moved = 10_000
+    assert progress.patience(131.0) == 9.0
+    progress.moved = 10**9
+    assert progress.patience(131.0) == 60.0
+
+
+# Tasks and receipts.
+
+
+def give(book: TaskBook, site: str = "north", number: int = 1) -> GivenTask:
+    return book.give(
+        site=site,
+        run="trial",
+        number=number,
+        steps=5,
+        version=0,
+        model=A,
+        model_bytes=10,
+        form="model",
+        payload_bytes=10,
+    )
+
+
+def answer(task: GivenTask, content: str = B) -> pb.Answer:
+    return pb.Answer(task=task.id, form="model", payload_bytes=10, digest=content)
+
+
+def test_a_task_is_given_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+    book = TaskBook(tmp_path / "tasks.jsonl")
+    task = give(book)
+    assert give(book) == task
+    assert give(TaskBook(tmp_path / "tasks.jsonl")) == task
+    assert give(book, number=2).id != task.id
+    assert give(book, site="south").id != task.id
+
+
+def test_only_its_site_finds_a_task_open(tmp_path: Path) -> None:
+    book = TaskBook(tmp_path / "tasks.jsonl")
+    task = give(book)
+    assert book.look_up("north", answer(task)) == task
+    assert book.open_task("south", task.id) is None
+    refusal = pb.Receipt(task=task.id, reason="this site has no task of this id")
+    assert book.look_up("south", answer(task)) == refusal
+    book.close(task, answer(task), accepted=True, reason="")
+    assert book.look_up("south", answer(task)) == refusal
+
+
+def test_a_receipt_is_the_same_ever_after(tmp_path: Path) -> None:
+    book = TaskBook(tmp_path / "tasks.jsonl")
+    task = give(book)
+    receipt = book.close(task, answer(task), accepted=False, reason="not finite")
+    for one in (book, TaskBook(tmp_path / "tasks.jsonl")):
+        assert one.look_up("north", answer(task)) == receipt
+        other = one.look_up("north", answer(task, A))
+        assert isinstance(other, pb.Receipt)
+        assert other.reason == "this task was answered already, with other content"
+        assert one.open_tasks("north") == []
+
+
+def test_whatever_is_answered_to_a_withdrawn_task_is_too_late(tmp_path: Path) -> None:
+    book = TaskBook(tmp_path / "tasks.jsonl")
+    task = give(book)
+    book.withdraw(task)
+    for content in (A, B):
+        told = book.look_up("north", answer(task, content))
+        assert isinstance(told, pb.Receipt)
+        assert (told.accepted, told.reason) == (False, "it came too late: the task was given up")
+
+
+def test_a_line_that_a_crash_cut_off_is_as_if_it_had_not_been(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    book = TaskBook(path)
+    first, _ = give(book), give(book, number=2)
+    path.write_bytes(path.read_bytes()[:-10])
+    assert TaskBook(path).open_tasks("north") == [first]
+
+
+def test_a_book_of_another_kind_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"given": {"id": 1}}\n')
+    with pytest.raises(RunFolderError, match=r"tasks\.jsonl is damaged"):
+        TaskBook(tmp_path / "tasks.jsonl")
+
+
+def test_old_receipts_are_forgotten_and_the_file_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_disk: None
+) -> None:
+    monkeypatch.setattr(task_book, "_MOST_RECEIPTS", 10)
+    path = tmp_path / "tasks.jsonl"
+    book = TaskBook(path)
+    tasks = [give(book, number=number) for number in range(600)]
+    for task in tasks[:-1]:
+        book.close(task, answer(task), accepted=True, reason="")
+    again = TaskBook(path)
+    assert len(path.read_text().splitlines()) == 11
+    assert again.open_tasks("north") == tasks[-1:]
+    known = [
+        isinstance(t, pb.Receipt) and t.accepted
+        for t in (again.look_up("north", answer(task)) for task in tasks)
+    ]
+    assert known == [False] * 589 + [True] * 10 + [False]
+    assert TaskBook(path).open_tasks("north") == tasks[-1:]
+
+
+# Files in pieces.
+
+
+def test_a_file_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    file = ArrivingFile(tmp_path / "file", len(CONTENT), digest(CONTENT))
+    file.add(CONTENT[:1000])
+    with pytest.raises(WireError, match="1000 of 2560 bytes came"):
+        file.finish()
+    again = ArrivingFile(tmp_path / "file", len(CONTENT), digest(CONTENT))
+    assert again.offset == 1000
+    again.add(CONTENT[1000:])
+    assert again.finish().read_bytes() == CONTENT
+
+
+def test_a_file_that_is_whole_and_was_not_used_is_not_sent_again(tmp_path: Path) -> None:
+    file = ArrivingFile(tmp_path / "file", len(CONTENT), digest(CONTENT))
+    file.add(CONTENT)
+    file.finish()
+    again = ArrivingFile(tmp_path / "file", len(CONTENT), digest(CONTENT))
+    assert again.offset == len(CONTENT)
+    assert again.finish().read_bytes() == CONTENT
+
+
+def test_a_damaged_part_is_noticed_at_the_end_and_removed(tmp_path: Path) -> None:
+    file = ArrivingFile(tmp_path / "file", len(CONTENT), digest(CONTENT))
+    file.add(CONTENT[:1000])
+    [part] = tmp_path.iterdir()
+    part.write_bytes(bytes(1000))
+    again = ArrivingFile(tmp_path / "file", len(CONTENT), digest(CONTENT))
+    again.add(CONTENT[1000:])
+    with pytest.raises(WireError, match="do not have the digest"):
+        again.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_that_is_too_long_begins_anew(tmp_path: Path) -> None:
+    file = ArrivingFile(tmp_path / "file", len(CONTENT), digest(CONTENT))
+    [part] = tmp_path.iterdir()
+    part.write_bytes(bytes(5000))
+    assert file.offset == ArrivingFile(tmp_path / "file", len(CONTENT), digest(CONTENT)).offset == 0
+
+
+@given(cuts=st.lists(st.integers(0, len(CONTENT)), max_size=6))
+def test_a_file_is_the_same_however_it_was_cut_and_interrupted(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "cut-file"
+    path.unlink(missing_ok=True)
+    places = [0, *sorted(cuts), len(CONTENT)]
+    for end in places:
+        file = ArrivingFile(path, len(CONTENT), digest(CONTENT))
+        if file.offset < end:
+            file.add(CONTENT[file.offset : end])
+    assert file.finish().read_bytes() == CONTENT
+
+
+# Models.
+
+
+def test_a_damaged_model_is_fetched_again(tmp_path: Path) -> None:
+    models = ModelFiles(tmp_path)
+    name, size = models.publish([CONTENT[:100], memoryview(CONTENT)[100:]])
+    assert (name, size) == (digest(CONTENT), len(CONTENT))
+    assert models.whole(name) == tmp_path / name
+    (tmp_path / name).write_bytes(bytes(size))
+    assert ModelFiles(tmp_path).whole(name) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_that_nobody_needs_are_removed(tmp_path: Path) -> None:
+    models = ModelFiles(tmp_path)
+    old, _ = models.publish([b"old"])
+    new, _ = models.publish([b"new"])
+    models.arriving(digest(b"part"), 4).add(b"pa")
+    models.keep_only({new})
+    assert models.whole(old) is None
+    assert [path.name for path in tmp_path.iterdir()] == [new]
+
+
+# Answers at a site.
+
+
+def test_an_answer_is_there_after_a_restart_until_it_has_its_receipt(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.keep(pb.Answer(task="t", form="model", steps_done=3), [CONTENT, CONTENT])
+    kept = Outbox(tmp_path).waiting["t"]
+    assert (kept.steps_done, kept.payload_bytes) == (3, 2 * len(CONTENT))
+    assert kept.digest == digest(CONTENT * 2)
+    assert outbox.payload("t").read_bytes() == CONTENT * 2
+    outbox.drop("t")
+    assert Outbox(tmp_path).waiting == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_crash_left_half_written_is_removed(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.keep(pb.Answer(task="whole", form="model"), [CONTENT])
+    (tmp_path / "cut.payload").write_bytes(b"x")
+    (tmp_path / "short.answer").write_bytes(
+        pb.Answer(task="short", payload_bytes=5).SerializeToString()
+    )
+    (tmp_path / "damaged.answer").write_bytes(b"\xff")
+    (tmp_path / ".whole.answer.partial").write_bytes(b"")
+    assert set(Outbox(tmp_path).waiting) == {"whole"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.answer", "whole.payload"]
+
+
+def test_an_answer_whose_payload_is_damaged_becomes_an_error(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.keep(pb.Answer(task="t", form="model"), [CONTENT])
+    assert outbox.verify(outbox.waiting["t"])
+    outbox.payload("t").write_bytes(bytes(len(CONTENT)))
+    assert not outbox.verify(outbox.waiting["t"])
+    assert "damaged on the site's disk" in Outbox(tmp_path).waiting["t"].error

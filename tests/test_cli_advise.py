@@ -1,0 +1,231 @@
+"""The `fedcompass advise` command, as a user sees it."""
+
+import json
+import shlex
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fedcompass.advice.clients import Clients
+from fedcompass.advice.measured import VERDICTS
+from fedcompass.advice.scheduled import STRATEGIES, schedules
+from fedcompass.cli.setting_options import experiment_from
+from fedcompass.strategies import strategy
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates
+    from typer.testing import CliRunner
+
+    from fedcompass.cli import app, main
+
+FAR_APART = "0.01,0.06,0.1,0.16,0.5"
+EXPECTED = """\
+5 clients, 0.01 to 0.5 s per step (slowest 50.0x the fastest), task overhead up to 1.5 s, Q = 200
+
+strategy    waiting  by plan  uploads  merges  staleness   updates
+fedavg          65%       0%       34       6        0.0     7 : 6
+fedasync         0%       0%      307     307        3.8   198 : 6
+fedbuff          0%       0%      307     102        1.3   198 : 6
+fedat           16%       0%      250     219        2.9   170 : 6
+fedcompass       7%       4%      364     206        1.7  185 : 18
+metronome        5%       5%      637     147        0.2  147 : 49
+"""
+
+
+def advise(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["advise", *arguments], catch_exceptions=False)
+
+
+def told(*arguments: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(advise(*arguments, "--json").output)
+    return record
+
+
+def options_of(command: str) -> tuple[list[str], dict[str, Any], list[str]]:
+    """A command's arguments, its setting options and what it --sets."""
+    words = shlex.split(command)[2:]
+    files, options, assignments = [], {}, []
+    while words:
+        word = words.pop(0)
+        if word == "--set":
+            assignments.append(words.pop(0))
+        elif word.startswith("--"):
+            options[word[2:]] = words.pop(0)
+        else:
+            files.append(word)
+    return files, options, assignments
+
+
+def test_the_strategies_are_shown_on_these_very_clients() -> None:
+    result = advise("--paces", FAR_APART, "--overhead", "1.5")
+    assert result.output.startswith(EXPECTED)
+    assert result.exit_code == 0
+
+
+def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons() -> None:
+    output = advise("--paces", "0.1,0.2,0.3,0.25").output
+    assert (
+        "\nUse fedcompass:\n\n  fedcompass run --strategy fedcompass --clients 4 --min-steps 40 "
+        "--max-steps 200 --set 'fleet.paces=[0.1,0.2,0.3,0.25]'\n\n"
+        'In a federation: strategy = { name = "fedcompass", min_steps = 40, max_steps = 200, '
+        "latest = 1.2 }\n\nWhy: In rounds of FedAvg these clients wait 29% of their time;"
+    ) in output
+    assert output.rstrip().endswith("Source: docs/reproduction.md, table 1.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (["--paces", "0.1,0.1,0.105"], "alike"),
+        (["--paces", "0.7"], "alike"),
+        (["--paces", "0.01,0.05", "--overhead", "100"], "alike"),  # a task costs both the same
+        (["--paces", "0.1,0.2,0.3,0.25"], "one group"),
+        (["--paces", FAR_APART], "far apart"),
+    ],
+)
+def test_how_far_the_clients_are_apart_decides(arguments: list[str], kind: str) -> None:
+    advice = told(*arguments)["advice"]
+    assert advice["kind"] == kind
+    verdict = VERDICTS[advice["kind"]]
+    assert advice["strategy"] == verdict.strategy
+    assert advice["source"] == verdict.source
+    assert verdict.because in advice["reasons"]
+
+
+@pytest.mark.parametrize("kind", VERDICTS)
+def test_a_verdict_names_a_strategy_its_settings_and_a_page_of_the_docs(kind: Any) -> None:
+    verdict = VERDICTS[kind]
+    strategy(verdict.strategy, **verdict.settings)
+    root = Path(__file__).parents[1]
+    assert (root / verdict.source.split(",")[0].split(";")[0]).is_file()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--paces", "0.1,0.1,0.105"],
+        ["--paces", "0.1,0.2,0.3,0.25", "--overhead", "1,2,3,4"],
+        ["--paces", FAR_APART, "--overhead", "1.5", "--steps", "7"],
+    ],
+)
+def test_the_command_is_one_that_runs_with_these_clients(arguments: list[str]) -> None:
+    record = told(*arguments)
+    files, options, assignments = options_of(record["advice"]["command"])
+    keys = {"strategy": "strategy.name", "clients": "fleet.clients"}
+    settings: dict[str, Any] = {
+        keys.get(name, f"strategy.{name.replace('-', '_')}"): value
+        for name, value in options.items()
+    }
+    settings = {k: v if k == "strategy.name" else int(v) for k, v in settings.items()}
+    experiment = experiment_from(None, assignments, settings)
+    assert files == []
+    assert experiment.chosen_strategy().name == record["advice"]["strategy"]
+    assert list(experiment.fleet.paces or ()) == record["clients"]["paces"]
+    round_trips = [2 * latency for latency in experiment.fleet.per_client_latency()]
+    assert round_trips == pytest.approx(record["clients"]["overhead"])
+
+
+def test_an_experiments_fleet_is_taken_and_its_file_run(tmp_path: Path) -> None:
+    file = tmp_path / "far.toml"
+    file.write_text("[fleet]\npaces = [0.01, 0.06, 0.1, 0.16, 0.5]\nlatency_seconds = 0.75\n")
+    record = told(str(file))
+    assert record["clients"]["paces"] == [0.01, 0.06, 0.1, 0.16, 0.5]
+    assert record["clients"]["overhead"] == [1.5] * 5
+    assert record["clients"]["steps"] == 40
+    name = record["advice"]["strategy"]
+    assert record["advice"]["command"] == f"fedcompass run {file} --strategy {name}"
+
+
+def test_a_file_with_settings_that_the_advised_strategy_lacks_is_compared_instead(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "alike.toml"
+    file.write_text('[fleet]\nspeed = "homogeneous"\n[strategy]\nname="fedcompass"\nlatest=1.5\n')
+    command = told(str(file))["advice"]["command"]
+    assert command == f"fedcompass compare {file} --strategies fedavg --seeds 1"
+
+
+def test_a_runs_folder_tells_paces_overheads_and_samples(tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = [
+        {"journal": 1, "strategy": {"name": "metronome", "scheduling": {"max_steps": 80}}},
+        {"event": "ClientJoined", "at": 0.0, "client": "north", "samples": 30},
+        {"event": "ClientJoined", "at": 0.0, "client": "south", "samples": 70},
+        {"event": "ClientJoined", "at": 0.0, "client": "never answers", "samples": 9},
+    ]
+    arrivals = [("north", 0, 3.0, 2.0), ("south", 1, 7.0, None), ("north", 2, 4.0, 3.0)]
+    for client, task, seconds, computing in arrivals:
+        start = {"at": 0.0, "client": client, "task": task, "steps": 10, "version": 0}
+        records.append({"command": "StartTraining", **start, "group": None})
+        arrived = {"at": seconds, "client": client, "task": task, "steps_done": 10}
+        records.append({"event": "UpdateArrived", **arrived, "compute_seconds": computing})
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    clients = told(str(tmp_path))["clients"]
+    assert clients["paces"] == pytest.approx([0.25, 0.7])
+    assert clients["overhead"] == [1.0, 0.0]
+    assert clients["samples"] == [30, 70]
+    assert clients["steps"] == 80
+
+
+def test_a_trace_of_paces_is_a_fleet_too(tmp_path: Path) -> None:
+    file = tmp_path / "paces.csv"
+    file.write_text("client,seconds_per_step\n0,0.1\n1,0.2\n")
+    record = told(str(file), "--samples", "100")
+    assert record["clients"]["paces"] == [0.1, 0.2]
+    assert record["clients"]["samples"] == [100, 100]
+    assert "fleet.paces=[0.1,0.2]" in record["advice"]["command"]
+
+
+def test_a_client_a_million_times_as_fast_does_not_take_for_ever() -> None:
+    clients = Clients(paces=(1e-6, 1.0), overhead=(0.0, 0.0), samples=(1, 1))
+    _, made = schedules(clients.checked())
+    assert [one.strategy for one in made] == list(STRATEGIES)
+    assert max(one.uploads for one in made) <= 25_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either a run's folder or a file, or --paces"),
+        (["--paces", "fast"], "--paces is 'fast'; allowed: numbers with commas"),
+        (["--paces", "0.1,0"], "paces has 0; allowed: finite numbers above 0"),
+        (["--paces", "0.1,nan"], "paces has nan; allowed: finite numbers above 0"),
+        (["--paces", "0.1", "--overhead", "-1"], "overhead has -1; allowed: finite numbers at"),
+        (["--paces", "1,2", "--overhead", "1,2,3"], "overhead has 3 values for 2 paces; give one"),
+        (["--paces", "1,2", "--samples", "0.5"], "samples has 0.5; allowed: whole numbers above 0"),
+        (["--paces", "1,2", "--samples", "0"], "samples has 0; allowed: finite numbers above 0"),
+        (["--paces", "1,2", "--steps", "0"], "steps is 0; allowed: at least 1"),
+        (["missing.toml"], "missing.toml: No such file or directory; give the path"),
+        (["missing.csv"], "trace missing.csv cannot be read"),
+        (["."], ". is not a run's folder: it has no journal.jsonl"),
+    ],
+)
+def test_an_error_is_one_line_on_stderr_and_exit_code_1(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fedcompass", "advise", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    output = capsys.readouterr()
+    assert caught.value.code == 1
+    assert output.out == ""
+    assert output.err.startswith(f"error: {message}")
+    assert output.err.count("\n") == 1
+
+
+def test_a_run_in_which_nobody_has_answered_gives_no_paces(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text('{"journal": 1}\n')
+    program = "from fedcompass.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "advise", str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.stderr == f"error: {tmp_path}: nobody has answered yet; give --paces instead\n"
