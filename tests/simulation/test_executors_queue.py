@@ -29,7 +29,7 @@ from fedcompass.simulation.executors.shared_memory import (
     shared_models,
 )
 from fedcompass.simulation.executors.training_worker import Trained, serve
-from fedcompass.simulation.executors.worker_start import Worker
+from fedcompass.simulation.executors.worker_start import WorkerHandle
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 
 torch.set_num_threads(1)
@@ -91,7 +91,7 @@ def small_problem() -> Problem:
 def test_a_worker_reports_what_came_of_each_job() -> None:
     trainer = LocalTrainer(small_problem(), LocalSettings(), seed=0)
     ours, theirs = Pipe()
-    worker = Worker(cast("ForkServerProcess", None), ours, *memory_for(trainer.layout))
+    worker = WorkerHandle(cast("ForkServerProcess", None), ours, *memory_for(trainer.layout))
     jobs: list[Job] = [train_job(1, steps=2), train_job(2, client=5), eval_job(3)]
     reports = []
     with ours, theirs:
@@ -119,7 +119,7 @@ def with_model(job: Job, state: FlatState) -> Job:
 def test_a_job_travels_without_its_model() -> None:
     large = replace(train_job(1), start=FlatState(*(torch.zeros(100_000) for _ in range(3))))
     ours, theirs = Pipe()
-    worker = Worker(cast("ForkServerProcess", None), ours, large.start.clone(), EMPTY)
+    worker = WorkerHandle(cast("ForkServerProcess", None), ours, large.start.clone(), EMPTY)
     with ours, theirs:
         worker.give(large)
         assert len(theirs.recv_bytes()) < 500

@@ -20,7 +20,7 @@ from fedcompass.simulation.executors.protocol import (
     TrainResult,
 )
 from fedcompass.simulation.executors.training_worker import Report, SetupFailed, Trained
-from fedcompass.simulation.executors.worker_start import Worker, start_workers
+from fedcompass.simulation.executors.worker_start import WorkerHandle, start_workers
 from fedcompass.training.bound import build_module
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
@@ -87,7 +87,7 @@ class ProcessesExecutor(Executor):
         self._over = self._over or TaskFailed("the executor is closed; make a new one")
         self._shut_down()
 
-    def _worker_at(self, job: Job) -> Worker | None:
+    def _worker_at(self, job: Job) -> WorkerHandle | None:
         at_it = (w for w in self._workers if w.job is not None and w.job.key == job.key)
         return next(at_it, None)
 
@@ -116,7 +116,7 @@ class ProcessesExecutor(Executor):
         most = 2 * len(self._workers)
         return next_job(self._waiting.values(), now=self._now, most_evaluations=most).key
 
-    def _take_in(self, worker: Worker, report: Report) -> None:
+    def _take_in(self, worker: WorkerHandle, report: Report) -> None:
         if isinstance(report, SetupFailed):
             self._fail(report.error)
         job, worker.job = worker.job, None
@@ -151,7 +151,7 @@ def _checked(workers: int | None) -> int:
     return workers
 
 
-def _death(worker: Worker) -> TaskFailed:
+def _death(worker: WorkerHandle) -> TaskFailed:
     match worker.job:
         case TrainJob(client=client, local_round=local_round):
             doing = f"training client {client}, local round {local_round}"
@@ -165,7 +165,7 @@ def _death(worker: Worker) -> TaskFailed:
     )
 
 
-def _end_all(workers: Sequence[Worker]) -> None:
+def _end_all(workers: Sequence[WorkerHandle]) -> None:
     for worker in workers:
         worker.process.kill()
     for worker in workers:

@@ -29,7 +29,7 @@ from fedcompass.simulation.executors.shared_memory import (
 from fedcompass.simulation.executors.training_worker import work
 from fedcompass.training.problem import Problem
 
-__all__ = ["ALLOCATOR", "Worker", "start_workers"]
+__all__ = ["ALLOCATOR", "WorkerHandle", "start_workers"]
 
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
@@ -43,7 +43,7 @@ _PRELOADED = ["torch._dynamo", work.__module__]  # an optimizer loads the former
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerHandle:
     """A worker process as its parent sees it.
 
     start, update: models in the memory that it shares with us.
@@ -74,7 +74,7 @@ class Worker:
 
 def start_workers(
     count: int, given: tuple[Problem, LocalSettings, int], layout: Layout
-) -> list[Worker]:
+) -> list[WorkerHandle]:
     """Workers that train a problem by its settings and seed.
 
     Raises:
@@ -88,7 +88,7 @@ def start_workers(
         os.close(contents)
 
 
-def _start(contents: int, main: dict[str, Any] | None, layout: Layout) -> Worker:
+def _start(contents: int, main: dict[str, Any] | None, layout: Layout) -> WorkerHandle:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     ours, theirs = context.Pipe()
@@ -100,7 +100,7 @@ def _start(contents: int, main: dict[str, Any] | None, layout: Layout) -> Worker
     with suppress(OSError):  # it has died: the end of its connection says so
         send_handle(ours, contents, process.pid)
         send_handle(ours, models, process.pid)
-    worker = Worker(process, ours, *shared_models(models, layout))
+    worker = WorkerHandle(process, ours, *shared_models(models, layout))
     os.close(models)
     return worker
 
