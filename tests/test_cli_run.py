@@ -41,6 +41,18 @@ def fedcompass(*arguments: str) -> Result:
     return result
 
 
+def test_a_run_says_how_much_of_the_waiting_was_by_plan() -> None:
+    paces = "fleet.paces=[0.01,0.06,0.1,0.16,0.5]"
+    fleet = ["--no-train", "--horizon", "10", "--set", paces, "--set", "fleet.jitter=0"]
+    output = fedcompass("run", *fleet, "--strategy", "metronome").output
+    summary = json.loads(Path("runs/metronome-mnist-mini-seed0/summary.json").read_text())
+    assert 0.05 < summary["ahead_share"] < summary["idle_share"]
+    idle, ahead = f"{summary['idle_share']:.0%}", f"{summary['ahead_share']:.0%}"
+    assert f"  clients waited     {idle} of their time, {ahead} by plan\n" in output
+    output = fedcompass("run", *fleet, "--strategy", "fedavg").output
+    assert "of their time\n" in output
+
+
 def test_run_says_what_it_did_and_keeps_a_record() -> None:
     output = fedcompass("run", *QUICK).output
     assert output.startswith(

@@ -133,7 +133,7 @@ def _report(result: "Result", *, trained: bool) -> str:
         f"  global updates     {summary['global_updates']} from {summary['updates']} client "
         f"updates, {summary['local_steps']:,} local steps, "
         f"{summary['virtual_seconds']:.0f} s of virtual time",
-        f"  clients waited     {summary['idle_share']:.0%} of their time",
+        f"  clients waited     {summary['idle_share']:.0%} of their time{_by_plan(summary)}",
         f"  staleness          {summary['mean_staleness']:.2f} on average, "
         f"at most {summary['max_staleness']}",
         f"  updates per client {' '.join(map(str, summary['updates_per_client'][:20]))}",
@@ -149,6 +149,12 @@ def _report(result: "Result", *, trained: bool) -> str:
     if (wrong := trouble(summary)) is not None:
         lines.append(f"  WARNING            {wrong}")
     return "\n".join(lines)
+
+
+def _by_plan(summary: dict[str, Any]) -> str:
+    """How much of the waiting was meant: clients were ahead of their group or beat."""
+    share = summary["ahead_share"]
+    return f", {share:.0%} by plan" if share >= 0.005 else ""
 
 
 def describe(experiment: "Experiment") -> str:
