@@ -11,7 +11,7 @@ from math import log, sqrt
 from random import Random
 from typing import Any, NamedTuple
 
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 
 __all__ = ["AS_RUN", "HABITS", "LATER_RELEASE", "Setup", "fixed_fleet", "habits"]
 

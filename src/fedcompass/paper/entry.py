@@ -8,7 +8,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.hyperparameters import as_run, settings_of
 from fedcompass.paper.numbers import PaperTable, Printed, Quantity, paper_tables
-from fedcompass.settings import unknown_key
+from fedcompass.setting_tables import unknown_key
 
 __all__ = ["MINI", "Entry", "Kind", "TableRun"]
 

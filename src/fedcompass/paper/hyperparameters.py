@@ -15,7 +15,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import SPEEDS, Cell
 from fedcompass.paper.horizons import SYNCHRONOUS, Horizons, mean_rounds
 from fedcompass.paper.medical_runs import MEDICAL, medical_settings
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 from fedcompass.vocabulary import Seconds
 
 __all__ = [
