@@ -37,7 +37,7 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "deployment/site/test_worker.py",
     "data/medical/test_cli_medical.py",
     "data/medical/test_medical_experiments.py",
-    "paper/test_paper_running.py",
+    "paper/test_paper_table_runs.py",
     "simulation",
     "sweeps/test_run_all.py",
     "test_cli_paper.py",

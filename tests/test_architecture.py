@@ -20,6 +20,7 @@ RANKS = {
     "errors": 1,
     "error_text": 1,
     "finite_json": 1,
+    "setting_tables": 1,
     "settings": 2,
     "scheduling": 3,
     "aggregation": 3,
@@ -40,7 +41,8 @@ DRIVERS = 4
 ONLY = {
     "vocabulary": set[str](),
     "errors": {"vocabulary"},
-    "settings": {"vocabulary", "errors"},
+    "setting_tables": set[str](),
+    "settings": {"vocabulary", "errors", "setting_tables"},
     "scheduling": {"vocabulary", "errors", "settings"},
     "aggregation": {"vocabulary", "errors", "settings"},
     "theory": {"vocabulary", "errors", "settings", "scheduling"},

@@ -1,6 +1,7 @@
 """What the paper's authors ran: their one fleet, each habit alone, and the profile of all."""
 
 import pytest
+from numpy.random import RandomState
 
 from fedcompass.as_run import AS_RUN, HABITS, Setup, fixed_fleet, habits
 from fedcompass.experiment import Experiment
@@ -24,6 +25,17 @@ def test_the_exponential_fleet_is_the_same_for_every_seed_and_a_larger_one_begin
     clients: int,
 ) -> None:
     assert fixed_fleet("exponential", clients) == TWENTY[:clients]
+
+
+@pytest.mark.parametrize("clients", [1, 4, 7, 10, 33, 200, 3000])
+def test_the_fleets_are_drawn_as_numpy_draws_them(clients: int) -> None:
+    drawn = RandomState(42).exponential(0.5, clients + 1)[1:]
+    binned = ((drawn + 0.1) / 0.1).round() * 0.1 / 0.5
+    assert fixed_fleet("exponential", clients) == tuple(round(float(p), 9) for p in binned)
+    random = RandomState(42)
+    while not (normal := random.normal(1.0, 0.3, clients + 1)).min() > 0:
+        pass
+    assert fixed_fleet("normal", clients) == tuple(round(float(p), 9) for p in normal[1:])
 
 
 def test_cifars_fleet_has_wider_bins_and_no_client_below_two_fifths_of_the_mean() -> None:

@@ -15,7 +15,7 @@ MODULES = [
     "fedcompass.sweeps",
     "fedcompass.sweeps.store",
     "fedcompass.sweeps.comparison",
-    "fedcompass.paper.report",
+    "fedcompass.paper.pages",
     "fedcompass.deployment.server.federation_settings",
     "fedcompass.cli",
 ]
@@ -41,6 +41,16 @@ def results(tmp_path: Path) -> Path:
 
 def test_settings_strategies_and_stores_are_imported_without_torch() -> None:
     run_without_torch("\n".join([*(f"import {module}" for module in MODULES), PUBLIC]))
+
+
+def test_a_table_of_the_paper_is_shown_as_soon_as_its_stores_are_read() -> None:
+    shown = run_without_torch(
+        "sys.modules['numpy'] = sys.modules['pydantic'] = None  # each takes a while to import\n"
+        "from fedcompass.cli import main; main()",
+        *("paper", "show", "table-1", "--cells", "mnist-class/m=5/exp"),
+    )
+    assert "as written" in shown
+    assert "as run" in shown
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ files. Nobody outside can know the command lines that were used, so a number tha
 (λ = 1.2, a spread of 0.3) is taken from the paper where that code has another default. No torch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from math import log, sqrt
+from random import Random
 from typing import Any, NamedTuple
 
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 
 __all__ = ["AS_RUN", "HABITS", "LATER_RELEASE", "Setup", "fixed_fleet", "habits"]
 
@@ -121,18 +123,42 @@ def habits(setup: Setup, names: Iterable[str] = AS_RUN) -> dict[str, Any]:
 def fixed_fleet(speed: str, clients: int, bin_width: float = 0.1) -> tuple[float, ...]:
     """The paces of that code's fleet, in units of the mean.
 
-    One number more than clients is drawn: the first one is the server's. NumPy keeps the stream of
-    its `RandomState` for ever.
+    One number more than clients is drawn: the first one is the server's.
     """
-    from numpy.random import RandomState
-
-    random = RandomState(_FLEET_SEED)
+    random = _numpy_stream(_FLEET_SEED)
+    drawn = _normals(random) if speed == "normal" else _exponentials(random)
+    paces = [next(drawn) for _ in range(clients + 1)]
     if speed == "exponential":
-        drawn = random.exponential(_EXPONENTIAL_MEAN, clients + 1)
-        bins = ((drawn + bin_width) / bin_width).round()
-        paces = bins * bin_width / _EXPONENTIAL_MEAN
-    else:
-        paces = random.normal(1.0, _SPREAD, clients + 1)
-        while not (paces > 0).all():
-            paces = random.normal(1.0, _SPREAD, clients + 1)
-    return tuple(round(float(pace), 9) for pace in paces[1:])
+        bins = [round((pace + bin_width) / bin_width) for pace in paces]
+        paces = [number * bin_width / _EXPONENTIAL_MEAN for number in bins]
+    while min(paces) <= 0:
+        paces = [next(drawn) for _ in range(clients + 1)]
+    return tuple(round(pace, 9) for pace in paces[1:])
+
+
+def _numpy_stream(seed: int) -> Random:
+    """Uniform numbers as `numpy.random.RandomState(seed)` draws them: the same Mersenne Twister.
+
+    Python seeds its own otherwise. NumPy itself would cost each reader of a table its import.
+    """
+    state = [seed]
+    for number in range(1, 624):
+        state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + number) & 0xFFFFFFFF)
+    random = Random()
+    random.setstate((3, (*state, 624), None))
+    return random
+
+
+def _exponentials(random: Random) -> Iterator[float]:
+    while True:
+        yield -_EXPONENTIAL_MEAN * log(1.0 - random.random())
+
+
+def _normals(random: Random) -> Iterator[float]:
+    """By the polar method, in pairs, as NumPy's `RandomState` makes them."""
+    while True:
+        first, second = 2 * random.random() - 1, 2 * random.random() - 1
+        if 0 < (square := first**2 + second**2) < 1:
+            factor = sqrt(-2 * log(square) / square)
+            yield 1 + _SPREAD * factor * second
+            yield 1 + _SPREAD * factor * first

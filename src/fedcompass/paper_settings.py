@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedcompass.as_run import LATER_RELEASE
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 
 __all__ = ["USUAL_MODEL", "authors_settings", "paper_settings", "strategy_settings"]
 

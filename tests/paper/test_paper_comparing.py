@@ -10,12 +10,12 @@ from tests.paper.stored_runs import line, write_store
 from fedcompass.errors import SettingsError, StoreError
 from fedcompass.paper import figures
 from fedcompass.paper.by_groups import by_groups_grids
-from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import ComparedTable, compared, rank_correlation
+from fedcompass.paper.entries import entry_named
 from fedcompass.paper.hyperparameters import settings_of
+from fedcompass.paper.pages import write_report
 from fedcompass.paper.rendering import curve_grids, grids, seed_grids, summary_lines, wins_grids
-from fedcompass.paper.report import write_report
 from fedcompass.paper.stored_runs import StoredRuns, value_at
 
 EXP = Cell("mnist-class", 5, "exp")
@@ -221,7 +221,7 @@ def test_only_a_single_run_is_drawn_beyond_the_accuracy_horizon(
 ) -> None:
     pytest.importorskip("matplotlib")
     drawn: list[Any] = []
-    monkeypatch.setattr(figures, "_save", lambda figure, _: drawn.append(figure))
+    monkeypatch.setattr(figures, "save_figure", lambda figure, _: drawn.append(figure))
     for seeds in (1, None):
         figures.draw_curves(entry_named("figure-6"), results, tmp_path / "a.png", seeds)
     ends = [
@@ -393,7 +393,7 @@ def test_a_report_is_written_between_the_markers_and_nowhere_else(
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- paper: table-1 -->\nold\n<!-- end -->\nafter\n")
-    assert write_report(page, tmp_path) == 1
+    assert write_report(page, tmp_path) == {page: 1}
     text = page.read_text()
     assert text.startswith("before\n<!-- paper: table-1 -->\n\ntable-1: partial: 0 of 36 cells")
     assert "| fedavg | 1.35 | · |  | 2.82 | · |  | 4.32 | 4.00 3/3 | yes |" in text

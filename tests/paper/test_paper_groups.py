@@ -6,8 +6,7 @@ import pytest
 
 from fedcompass.errors import SettingsError
 from fedcompass.paper.figures import draw_groups
-from fedcompass.paper.groups import groups_of, read_study, study, summary_rows, write_study
-from fedcompass.paper.rendering import groups_grid
+from fedcompass.paper.groups import groups_grid, groups_of, read_study, study, write_study
 
 
 def test_equal_clients_without_noise_are_one_group() -> None:
@@ -31,7 +30,7 @@ def test_a_study_is_written_read_and_summed_up(tmp_path: Path) -> None:
     fleets = [groups_of(seed, 5, noise, rounds=15) for seed in range(3) for noise in (0.0, 0.05)]
     write_study(fleets, tmp_path / "results" / "groups.jsonl")
     assert read_study(tmp_path / "results" / "groups.jsonl") == fleets
-    rows = summary_rows(fleets)
+    rows = groups_grid(fleets).rows
     assert [row[:3] for row in rows if row[1] == "all"] == [["0%", "all", "3"], ["5%", "all", "3"]]
     assert all(len(row) == len(groups_grid(fleets).header) for row in rows)
 

@@ -249,3 +249,12 @@ def test_a_record_is_a_plain_value() -> None:
     assert pickle.loads(pickle.dumps(record)) == record
     with pytest.raises(ValueError, match="failed"):
         _ = made_record(error="x").numbers
+
+
+def test_a_reader_in_a_hurry_passes_over_what_it_does_not_ask_for(path: Path) -> None:
+    record = made_record()
+    Store(path).append(record)
+    path.write_text(path.read_text() + '{"broken": "elsewhere"}\n')
+    assert Store(path, [record.key]).done() == [record]
+    with pytest.raises(StoreError, match="line 3 is not a run's record"):
+        Store(path)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from itertools import product
 
-from fedcompass.cli.table_shapes import Shape, check_axes
+from fedcompass.cli.table_shapes import check_axes
 from fedcompass.sweeps.comparison import compared_axis
+from fedcompass.sweeps.formats import TextTable
 from fedcompass.sweeps.paired import Interval, Paired, paired
 from fedcompass.sweeps.results import Results
 
@@ -19,7 +20,7 @@ faster, ties left out; uploads: to the target, likewise, where both reached it; 
 over its runs"""
 
 
-def paired_shapes(results: Results, reference: str, by: Sequence[str]) -> list[Shape]:
+def paired_shapes(results: Results, reference: str, by: Sequence[str]) -> list[TextTable]:
     """One table of all cells, or one for each combination of the labels of the axes in `by`.
 
     Raises:
@@ -36,8 +37,8 @@ def paired_shapes(results: Results, reference: str, by: Sequence[str]) -> list[S
     return shapes
 
 
-def _shape(rows: Sequence[Paired], axis: str, reference: str, where: dict[str, str]) -> Shape:
-    return Shape(
+def _shape(rows: Sequence[Paired], axis: str, reference: str, where: dict[str, str]) -> TextTable:
+    return TextTable(
         title="; ".join(f"{name}={label}" for name, label in where.items()),
         header=[axis, "cells", "pairs", "reached", "time", "ahead", "uploads", "waiting"],
         rows=[_texts(row) for row in rows],

@@ -20,7 +20,7 @@ from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedcompass.paper.entry import Entry, PlannedRun
+    from fedcompass.paper.entry import Entry, TableRun
     from fedcompass.sweeps.record import Record
     from fedcompass.sweeps.running import SweepExecutor
 
@@ -38,7 +38,7 @@ def _list(
     cells: Annotated[bool, typer.Option("--cells", help="Also every cell's address.")] = False,
 ) -> None:
     """Print the name of every table and figure, and what it is."""
-    from fedcompass.paper.catalogue import catalogue
+    from fedcompass.paper.entries import catalogue
 
     entries = catalogue().values()
     rows = [
@@ -78,10 +78,10 @@ def _run(
 
     Cell by cell; in stacks (on a GPU) all at once, the longest runs first.
     """
-    from fedcompass.paper.catalogue import entry_named
     from fedcompass.paper.cells import chosen
-    from fedcompass.paper.running import missing, run_entry
+    from fedcompass.paper.entries import entry_named
     from fedcompass.paper.stored_runs import StoredRuns, results_folder
+    from fedcompass.paper.table_runs import missing, run_entry
 
     entry, folder = entry_named(name).only(rows).under(profile), results_folder(results)
     if entry.kind == "groups":
@@ -136,7 +136,7 @@ def _run_groups(folder: Path) -> None:
     print(f"written: {folder / GROUPS_FILE}")
 
 
-def _told(run: "PlannedRun", record: "Record") -> str:
+def _told(run: "TableRun", record: "Record") -> str:
     outcome = record.outcome
     if outcome is None:
         what = f"failed: {record.error}"
@@ -147,7 +147,7 @@ def _told(run: "PlannedRun", record: "Record") -> str:
     return f"{run.cell} {run.row} seed {run.seed}: {what}"
 
 
-def _print_plan(runs: "list[PlannedRun]") -> None:
+def _print_plan(runs: "list[TableRun]") -> None:
     from fedcompass.paper.cost import StepRange, expected_steps
 
     by_cell: dict[str, list[StepRange]] = {}
@@ -164,17 +164,17 @@ def _print_plan(runs: "list[PlannedRun]") -> None:
 
 @paper.command("report")
 def _report(
-    page: Annotated[Path, typer.Argument(help="The page to write into.")] = Path(
-        "docs/reproduction.md"
-    ),
+    pages: Annotated[
+        Path, typer.Argument(help="The page to write into, or a folder of pages.")
+    ] = Path("docs"),
     results: ResultsOption = None,
 ) -> None:
     """Write our tables into the documentation, between its markers."""
-    from fedcompass.paper.report import write_report
+    from fedcompass.paper.pages import write_report
     from fedcompass.paper.stored_runs import results_folder
 
-    written = write_report(page, results_folder(results))
-    print(f"{page}: {written} sections written")
+    for page, sections in write_report(pages, results_folder(results)).items():
+        print(f"{page}: {sections} sections written")
 
 
 def _executor(name: str | None) -> "SweepExecutor | None":

@@ -1,5 +1,6 @@
 """`fedcompass paper show` and `plot`: stored results beside the paper's numbers, and figures."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +13,8 @@ from fedcompass.errors import SettingsError
 if TYPE_CHECKING:
     from fedcompass.paper.cells import Cell
     from fedcompass.paper.entry import Entry
-    from fedcompass.paper.rendering import Grid
     from fedcompass.paper.stored_runs import StoredRuns
+    from fedcompass.sweeps.formats import TextTable
 
 __all__ = ["CellsOption", "NameArgument", "ProfileOption", "ResultsOption", "plot", "show"]
 
@@ -39,7 +40,7 @@ _LEGEND = (
 
 _AS_RUN_LEGEND = (
     "as written: the paper's formulas; as run: its authors' public code of that time, see "
-    "docs/as-run.md; =, ≠: the order relative to fedcompass is, or is not, the paper's; ~: a tie"
+    "docs/as-run.md; =, ≠: the order relative to {} is, or is not, the paper's; ~: a tie"
 )
 
 
@@ -54,7 +55,7 @@ def show(
     profile: ProfileOption = "as-written",
 ) -> None:
     """Print paper | as written | as run for a table, or the numbers behind a figure."""
-    from fedcompass.paper.catalogue import entry_named
+    from fedcompass.paper.entries import entry_named
     from fedcompass.paper.stored_runs import StoredRuns, results_folder
 
     entry, folder = entry_named(name).under(profile), results_folder(results)
@@ -68,22 +69,23 @@ def show(
     print(f"{entry.name}: {entry.title}")
     match entry.kind:
         case "table" if by_seed:
-            _show_seeds(entry, StoredRuns.read(folder), some, seeds)
+            _show_seeds(entry, StoredRuns.read(folder, some), some, seeds)
         case "table":
-            _show_table(entry, StoredRuns.read(folder), some, seeds)
+            _show_table(entry, StoredRuns.read(folder, some), some, seeds)
         case "curves":
-            _show_curves(entry, StoredRuns.read(folder), some, seeds)
+            _show_curves(entry, StoredRuns.read(folder, some), some, seeds)
         case "medical":
-            _show_medical(entry, StoredRuns.read(folder), some, seeds)
+            _show_medical(entry, StoredRuns.read(folder, some), some, seeds)
         case "settings":
             _show_settings(entry)
         case "timeline":
             from fedcompass.paper.timelines import schedule, schedule_lines
 
             print("\n".join(schedule_lines(schedule(entry.name))))
+        case "finding":
+            _show_finding(StoredRuns.read(folder))
         case "groups":
-            from fedcompass.paper.groups import GROUPS_FILE, read_study
-            from fedcompass.paper.rendering import groups_grid
+            from fedcompass.paper.groups import GROUPS_FILE, groups_grid, read_study
 
             _print_grid(groups_grid(read_study(folder / GROUPS_FILE)))
         case _:
@@ -93,30 +95,52 @@ def show(
 def _show_table(
     entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
 ) -> None:
-    from fedcompass.paper.by_groups import by_groups_grids
     from fedcompass.paper.comparing import as_run_beside, compared
-    from fedcompass.paper.rendering import agreement_grids, grids, summary_lines, wins_grids
+    from fedcompass.paper.rendering import (
+        agreement_grids,
+        as_run_line,
+        grids,
+        summary_lines,
+        wins_grids,
+    )
 
     comparison = compared(entry, results, cells, seeds)
     as_run = as_run_beside(entry, results, cells, seeds)
-    lines = list(summary_lines(comparison))
-    print(lines[0])
+    first, *others = summary_lines(comparison)
+    print(first)
     if as_run is not None:
         print(f"as run, {next(summary_lines(as_run))}")
+    if lacking := as_run_line(entry, as_run, cells):
+        print(lacking)
     if entry.quantity == "time":
         print(_LEGEND)
     if as_run is not None:
-        print(_AS_RUN_LEGEND)
-    for grid in grids(comparison, as_run):
+        print(_AS_RUN_LEGEND.format(entry.reference))
+    agreement = () if as_run is None else agreement_grids(comparison, as_run)
+    by_groups = _by_groups(entry, results, cells, seeds)
+    for grid in (*grids(comparison, as_run), *agreement, *wins_grids(comparison), *by_groups):
         _print_grid(grid)
-    for grid in () if as_run is None else agreement_grids(comparison, as_run):
-        _print_grid(grid)
-    for grid in wins_grids(comparison):
-        _print_grid(grid)
-    for grid in by_groups_grids(entry, results, cells, seeds):
-        _print_grid(grid)
-    for line in lines[1:]:
+    for line in others:
         print(f"\n{line}")
+
+
+def _by_groups(
+    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
+) -> "Iterator[TextTable]":
+    if any(row.startswith("1/Q=") for row in entry.rows):
+        from fedcompass.paper.by_groups import by_groups_grids  # with NumPy, for the fleets
+
+        yield from by_groups_grids(entry, results, cells, seeds)
+
+
+def _show_finding(results: "StoredRuns") -> None:
+    from fedcompass.paper.finding import Finding
+
+    finding = Finding(results)
+    for line in finding.lines():
+        print(f"- {line}")
+    for table in finding.tables():
+        _print_grid(table)
 
 
 def _show_seeds(
@@ -170,7 +194,7 @@ def plot(
     results: ResultsOption = None,
 ) -> None:
     """Draw a figure."""
-    from fedcompass.paper.catalogue import entry_named
+    from fedcompass.paper.entries import entry_named
     from fedcompass.paper.stored_runs import StoredRuns, results_folder
 
     entry, folder = entry_named(name), results_folder(results)
@@ -191,6 +215,11 @@ def plot(
                 from fedcompass.paper.groups import GROUPS_FILE, read_study
 
                 draw_groups(read_study(folder / GROUPS_FILE), path)
+            case "times" | "signs":
+                from fedcompass.paper import finding_figures
+
+                draw = getattr(finding_figures, f"draw_{entry.kind}")
+                draw(StoredRuns.read(folder), path)
             case "partition":
                 _draw_partition(entry, path, seed, data_root)
             case "paces":
@@ -231,6 +260,6 @@ def _chosen_cells(entry: "Entry", pattern: str | None) -> "list[Cell]":
     return chosen(entry.cells, pattern)
 
 
-def _print_grid(grid: "Grid") -> None:
+def _print_grid(grid: "TextTable") -> None:
     print(f"\n{grid.title}")
-    print(plain_table(grid.header, grid.rows, left=(0,)))
+    print(plain_table(grid.header, grid.rows, grid.left))

@@ -9,7 +9,7 @@ from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedcompass.cli.table_shapes import Shape
+    from fedcompass.sweeps.formats import TextTable
     from fedcompass.sweeps.results import Results
 
 __all__ = ["table"]
@@ -94,7 +94,7 @@ def _results(source: Path, store: Path | None) -> "Results":
     return Results.of_plan(sweep.plan(), results) if sweep else Results.of_store(results)
 
 
-def _rendered(shape: "Shape", output_format: str) -> str:
+def _rendered(shape: "TextTable", output_format: str) -> str:
     from fedcompass.sweeps.formats import csv_table, latex_table, markdown_table
 
     header, rows, left = shape.header, shape.rows, shape.left

@@ -1,17 +1,17 @@
 """What stands where in a table of results: a list of all cells, or a grid of one number each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import isnan
 
 from fedcompass.cli.text import metric_text
 from fedcompass.errors import SettingsError
 from fedcompass.sweeps.comparison import Comparison, GridPoint
+from fedcompass.sweeps.formats import TextTable
 from fedcompass.sweeps.grid import label_of
 from fedcompass.sweeps.over_seeds import troubles
 
-__all__ = ["Shape", "check_axes", "every_number", "grids", "listing", "notes"]
+__all__ = ["check_axes", "every_number", "grids", "listing", "notes"]
 
 _NOTHING = "-"  # fewer than half of the seeds reached the target, or there is nothing to divide by
 _NOT_YET = "…"
@@ -27,18 +27,7 @@ _WINS = "; wins: seeds in which it was first,\namong those that all it is compar
 _TOP = "mean ± standard deviation over seeds"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A table of text; `left` are the columns of labels, `meaning` is for whoever reads it."""
-
-    title: str = ""
-    meaning: str = ""
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: Sequence[int]
-
-
-def listing(comparison: Comparison) -> Shape:
+def listing(comparison: Comparison) -> TextTable:
     """One line per cell with its numbers; what is compared with each other stands together."""
     axes = [axis for axis in comparison.results.axes if axis != comparison.axis]
     axes += [comparison.axis] if comparison.axis else []
@@ -46,7 +35,7 @@ def listing(comparison: Comparison) -> Shape:
     header = [*axes, _time_header(cells), "reached", f"vs {comparison.reference}"]
     header += [f"top {_metric(cells)}", "waiting", "staleness", "wins", "misses at horizon"]
     rows = [[*(cell.labels[axis] for axis in axes), *_numbers(cell)] for cell in cells]
-    return Shape(header=header, rows=rows, left=range(len(axes)), meaning=_LISTING)
+    return TextTable("", header, rows, left=range(len(axes)), meaning=_LISTING)
 
 
 def _sorted_by(axes: Sequence[str], comparison: Comparison) -> list[GridPoint]:
@@ -57,7 +46,7 @@ def _sorted_by(axes: Sequence[str], comparison: Comparison) -> list[GridPoint]:
     )
 
 
-def every_number(comparison: Comparison) -> Shape:
+def every_number(comparison: Comparison) -> TextTable:
     """One line per cell, each number by itself and empty where there is none: for programs."""
     header = [*comparison.results.axes, "planned", "done", "failed", "reached", "time"]
     header += ["time_spread", "relative_time", "time_misses_at_horizon", "top", "top_spread"]
@@ -73,12 +62,12 @@ def every_number(comparison: Comparison) -> Shape:
             numbers += [row.broke_off, row.refused_not_finite]
         texts = ["" if n is None or isnan(n) else f"{n:.6g}" for n in (*counts, *numbers)]
         rows.append([*cell.labels.values(), *texts])
-    return Shape(header=header, rows=rows, left=())
+    return TextTable("", header, rows, left=())
 
 
 def grids(
     comparison: Comparison, metric: str, down: Sequence[str], across: Sequence[str]
-) -> list[Shape]:
+) -> list[TextTable]:
     """A table for each combination of the axes that are neither down nor across.
 
     Raises:
@@ -102,7 +91,7 @@ def _grid(
     down: Sequence[str],
     across: Sequence[str],
     fixed: Mapping[str, str],
-) -> Shape:
+) -> TextTable:
     axes = comparison.results.axes
     columns = list(product(*(axes[axis] for axis in across)))
     counts_wins = metric == "time" and comparison.axis in down
@@ -118,7 +107,7 @@ def _grid(
             rows.append([*point, *(_in_grid(cell, metric) for cell in cells), *wins])
     what = "time to target" if metric == "time" else f"top {_metric(comparison.points())}"
     title = f"{what} by {', '.join(across)}" if across else what
-    return Shape(
+    return TextTable(
         title="; ".join([title, *(f"{axis}={label}" for axis, label in fixed.items())]),
         header=[*down, *(" / ".join(c) for c in columns), *(["wins"] if counts_wins else [])],
         rows=rows,

@@ -6,9 +6,9 @@ from itertools import product
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import settings_of
-from fedcompass.paper.rendering import Grid
 from fedcompass.paper.stored_runs import StoredRuns
 from fedcompass.simulation.fleet import Fleet, FleetSettings
+from fedcompass.sweeps.formats import TextTable
 from fedcompass.theory import equilibrium_groups
 
 __all__ = ["by_groups_grids"]
@@ -19,7 +19,7 @@ _KINDS = ("1", "2", "3", "4 or more", _ALONE, _TOGETHER)
 
 def by_groups_grids(
     entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
-) -> Iterator[Grid]:
+) -> Iterator[TextTable]:
     """Runs that reached the target, by groups at equilibrium and by who is with the fastest client.
 
     One table for each dataset with such runs; none if the entry does not vary Q_min / Q_max.
@@ -39,7 +39,7 @@ def by_groups_grids(
             yield _grid(dataset, list(dict.fromkeys(cell.speed for cell in own)), counts)
 
 
-def _grid(dataset: str, speeds: list[str], counts: dict[tuple[str, str], list[bool]]) -> Grid:
+def _grid(dataset: str, speeds: list[str], counts: dict[tuple[str, str], list[bool]]) -> TextTable:
     title = (
         f"{dataset}: runs with 1/Q=… that reached the target, by the number of arrival groups of "
         "their fleet at equilibrium, and by whether its fastest client is in one of its own"
@@ -48,7 +48,7 @@ def _grid(dataset: str, speeds: list[str], counts: dict[tuple[str, str], list[bo
     for kind in _KINDS:
         found = [counts.get((kind, speed), []) for speed in speeds]
         rows.append([kind, *(f"{sum(some)}/{len(some)}" if some else "" for some in found)])
-    return Grid(title, ["groups", *speeds], rows)
+    return TextTable(title, ["groups", *speeds], rows)
 
 
 def _groups(cell: Cell, row: str, seed: int) -> list[list[int]]:

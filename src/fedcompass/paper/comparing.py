@@ -15,7 +15,7 @@ from statistics import mean, stdev
 
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
-from fedcompass.paper.hyperparameters import settings_of
+from fedcompass.paper.hyperparameters import longest_run
 from fedcompass.paper.numbers import Printed
 from fedcompass.paper.stored_runs import StoredRun, StoredRuns
 from fedcompass.sweeps.over_seeds import mean_time
@@ -38,7 +38,7 @@ class Compared:
     """One row of one cell.
 
     seeds, reached: how many runs there are, and how many of them reached the target.
-    reached_soon: how many did by the shortest horizon of the cell.
+    reached_soon: how many did by the shortest horizon of the cell, as written.
     value: relative time or top accuracy in percent; None: a dash, or no runs.
     deviation: of the accuracies over seeds.
     paper_order, our_order: 1 the reference is ahead, -1 it is behind, 0 a tie; None: not known.
@@ -153,9 +153,17 @@ class ComparedTable:
 
 
 def compared(
-    entry: Entry, results: StoredRuns, cells: Sequence[Cell] | None = None, seeds: int | None = None
+    entry: Entry,
+    results: StoredRuns,
+    cells: Sequence[Cell] | None = None,
+    seeds: int | None = None,
+    *,
+    soon_as: Entry | None = None,
 ) -> ComparedTable:
-    """A table's rows from stored runs, each beside its printed number."""
+    """A table's rows from stored runs, each beside its printed number.
+
+    What is reached soon is so by the shortest horizon of `soon_as`; default: the same entry.
+    """
     cells = tuple(entry.cells if cells is None else cells)
     found: dict[tuple[Cell, str], Compared] = {}
     for cell in cells:
@@ -167,9 +175,10 @@ def compared(
             for row in entry.rows
         }
         # Of all rows, run or not: what is there already must not move as a cell fills.
-        horizons = [float(settings_of(cell, row, 0)["horizon"]) for row in entry.rows]
+        horizons = [longest_run(cell, row) for row in entry.rows]
+        soon = min(longest_run(cell, row) for row in (soon_as or entry).rows)
         for row in entry.rows:
-            found[cell, row] = _compared(entry, cell, row, runs, horizons)
+            found[cell, row] = _compared(entry, cell, row, runs, soon, max(horizons))
     return ComparedTable(entry=entry, cells=cells, found=found)
 
 
@@ -179,25 +188,29 @@ def as_run_beside(
     """The same table as the authors ran it; None if it has no runs, or no such form."""
     if not entry.can_be_as_run or not entry.numbers:
         return None
-    found = compared(entry.under("as-run"), results, cells, seeds)
+    found = compared(entry.under("as-run"), results, cells, seeds, soon_as=entry)
     return found if found.has_runs(cells) else None
 
 
 def _compared(
-    entry: Entry, cell: Cell, row: str, runs: dict[str, list[StoredRun]], horizons: list[float]
+    entry: Entry,
+    cell: Cell,
+    row: str,
+    runs: dict[str, list[StoredRun]],
+    soon: float,
+    longest: float,
 ) -> Compared:
     own, reference = runs[row], runs[entry.reference_of(row)]
     printed, (shared, _) = entry.printed(cell, row), _common(own, reference)
-    shortest, longest = min(horizons), max(horizons)
-    tops = [100 * run.top for run in own if run.top is not None]
     timed = entry.quantity == "time"
+    tops = [] if timed else [100 * run.top for run in own if run.top is not None]
     return Compared(
         cell=cell,
         row=row,
         printed=printed,
         seeds=len(own),
         reached=sum(run.time is not None for run in own),
-        reached_soon=sum(run.time is not None and run.time <= shortest for run in own),
+        reached_soon=sum(run.time is not None and run.time <= soon for run in own),
         value=_relative(own, reference) if timed else _mean(tops),
         deviation=None if timed or len(tops) < 2 else stdev(tops),
         score=_score(entry, shared, longest) if shared else None,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fedcompass.paper.entry import PlannedRun
+from fedcompass.paper.entry import TableRun
 from fedcompass.paper.horizons import SYNCHRONOUS
 from fedcompass.paper.hyperparameters import strategy_of
 from fedcompass.simulation.fleet import Fleet, FleetSettings
@@ -17,7 +17,7 @@ class StepRange(NamedTuple):
     most: float
 
 
-def expected_steps(run: PlannedRun) -> StepRange:
+def expected_steps(run: TableRun) -> StepRange:
     """About how many local steps a run takes in all.
 
     In a synchronous round everybody does Q steps while the slowest one needs its time for them;
@@ -34,7 +34,7 @@ def expected_steps(run: PlannedRun) -> StepRange:
     return StepRange(least * per_second, most * per_second)
 
 
-def tasks_in_a_row(run: PlannedRun) -> float:
+def tasks_in_a_row(run: TableRun) -> float:
     """About how many tasks follow on one another: no stack makes a run shorter than that."""
     fleet, strategy = _fleet(run), run.settings["strategy"]
     waits = strategy_of(run.row) in SYNCHRONOUS
@@ -43,5 +43,5 @@ def tasks_in_a_row(run: PlannedRun) -> float:
     return float(run.settings["horizon"]) / (pace * steps)
 
 
-def _fleet(run: PlannedRun) -> Fleet:
+def _fleet(run: TableRun) -> Fleet:
     return Fleet(FleetSettings(**run.settings["fleet"]), run.seed)

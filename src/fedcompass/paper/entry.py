@@ -8,12 +8,22 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.hyperparameters import as_run, settings_of
 from fedcompass.paper.numbers import PaperTable, Printed, Quantity, paper_tables
-from fedcompass.settings import unknown_key
+from fedcompass.setting_tables import unknown_key
 
-__all__ = ["MINI", "Entry", "Kind", "PlannedRun"]
+__all__ = ["MINI", "Entry", "Kind", "TableRun"]
 
 Kind: TypeAlias = Literal[
-    "table", "settings", "curves", "timeline", "partition", "paces", "groups", "medical"
+    "table",
+    "settings",
+    "curves",
+    "timeline",
+    "partition",
+    "paces",
+    "groups",
+    "medical",
+    "finding",
+    "times",
+    "signs",
 ]
 
 MINI = {"mini-class": "mnist-class", "mini-dual-dirichlet": "mnist-dual-dirichlet"}
@@ -21,7 +31,7 @@ MINI = {"mini-class": "mnist-class", "mini-dual-dirichlet": "mnist-dual-dirichle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRun:
+class TableRun:
     """One run: a row of a cell with a seed, and the settings of its experiment."""
 
     cell: Cell
@@ -124,10 +134,10 @@ class Entry:
                 )
         return replace(self, rows=tuple(row for row in self.rows if row in wanted))
 
-    def plan(self, cells: Sequence[Cell], seeds: Sequence[int]) -> list[PlannedRun]:
+    def plan(self, cells: Sequence[Cell], seeds: Sequence[int]) -> list[TableRun]:
         """The runs of some of its cells: cell by cell, all rows of a seed before the next seed."""
         return [
-            PlannedRun(
+            TableRun(
                 cell=cell,
                 row=row,
                 seed=seed,

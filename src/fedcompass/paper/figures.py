@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_curves", "draw_groups", "draw_timeline"]
+__all__ = ["COLOURS", "draw_curves", "draw_groups", "draw_timeline", "new_figure", "save_figure"]
 
-_COLOURS = {
+COLOURS = {
     "fedavg": "#7f7f7f",
     "fedavgm": "#bcbd22",
     "fedasync": "#ff7f0e",
@@ -57,7 +57,7 @@ def draw_curves(entry: Entry, results: StoredRuns, path: Path, seeds: int | None
         )
     blocks = list(dict.fromkeys(cell.block for cell in drawn))
     speeds = list(dict.fromkeys(cell.speed for cell in drawn))
-    figure = _new_figure(4.2 * len(speeds), 3.2 * len(blocks) + 0.6)
+    figure = new_figure(4.2 * len(speeds), 3.2 * len(blocks) + 0.6)
     axes = figure.subplots(len(blocks), len(speeds), squeeze=False)
     for one in axes.flat:
         one.set_visible(False)  # a cell without runs
@@ -76,7 +76,7 @@ def draw_curves(entry: Entry, results: StoredRuns, path: Path, seeds: int | None
         fontsize=9,
     )
     figure.suptitle(_CURVES_NOTE, fontsize=8, color="0.35")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> None:
@@ -88,7 +88,7 @@ def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> No
         middle = [100 * mean(some) for some in values]
         spread = [100 * pstdev(some) for some in values]
         (line,) = axes.plot(
-            times, middle, label=row, color=_COLOURS[row.partition("@")[0]], linewidth=1.3
+            times, middle, label=row, color=COLOURS[row.partition("@")[0]], linewidth=1.3
         )
         low = [m - s for m, s in zip(middle, spread, strict=True)]
         high = [m + s for m, s in zip(middle, spread, strict=True)]
@@ -117,7 +117,7 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
         MissingExtra: matplotlib is not installed.
         SettingsError: the path's ending is no picture format.
     """
-    figure = _new_figure(11.0, 3.4)
+    figure = new_figure(11.0, 3.4)
     axes = figure.add_subplot()
     drawn = tasks(name)
     for task in drawn:
@@ -134,7 +134,7 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     pace = "" if changed is None else f" (client 3: {1 / changed:.3g} steps/min from round 2 on)"
     axes.set_title(f"{title}{pace}", fontsize=10)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _draw_task(axes: "Axes", task: Task) -> None:
@@ -153,7 +153,7 @@ def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
         MissingExtra: matplotlib is not installed.
         SettingsError: the path's ending is no picture format.
     """
-    figure = _new_figure(10.5, 3.9)
+    figure = new_figure(10.5, 3.9)
     over_time, shares = figure.subplots(1, 2)
     noise = max(fleet.jitter for fleet in fleets)
     colours = ("#1f77b4", "#2ca02c", "#d62728")
@@ -178,10 +178,11 @@ def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
     shares.legend(frameon=False, fontsize=8, loc="lower right")
     for axes in (over_time, shares):
         axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-def _new_figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure of so many inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -189,7 +190,8 @@ def _new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: "Figure", path: Path) -> None:
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure in the format of the path's suffix."""
     formats = figure.canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in formats:
         raise SettingsError(

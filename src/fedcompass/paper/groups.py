@@ -16,23 +16,23 @@ from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 from fedcompass.simulation.timetable import timetable
+from fedcompass.sweeps.formats import TextTable
 from fedcompass.theory import equilibrium_groups, group_bound
 
 __all__ = [
     "GROUPS_FILE",
-    "HEADINGS",
     "FleetGroups",
+    "groups_grid",
     "groups_of",
     "read_study",
     "study",
-    "summary_rows",
     "write_study",
 ]
 
 GROUPS_FILE = "groups.jsonl"
 """The study's file in the folder of results."""
 
-HEADINGS = [
+_HEADINGS = [
     "noise",
     "clients",
     "fleets",
@@ -43,7 +43,7 @@ HEADINGS = [
     "mostly above",
     "fastest alone",
 ]
-"""Of `summary_rows`: means over fleets of the bound, the groups and the share of time above it,
+"""Of `groups_grid`: means over fleets of the bound, the groups and the share of time above it,
 and shares of fleets; the last by the appendix's equilibrium."""
 
 ROUNDS = 60
@@ -142,19 +142,19 @@ def _groups_at(spans: Sequence[tuple[float, float, int]], moment: float) -> int:
     return next(groups for begins, ends, groups in spans if begins <= moment < ends)
 
 
-def summary_rows(fleets: Iterable[FleetGroups]) -> list[list[str]]:
-    """A line per noise and number of clients of a study, and one for all, as text."""
-    found = list(fleets)
-    rows = []
-    for jitter in sorted({fleet.jitter for fleet in found}):
-        some = [fleet for fleet in found if fleet.jitter == jitter]
+def groups_grid(fleets: Sequence[FleetGroups]) -> TextTable:
+    """How often there are more groups than the bound: by noise and number of clients, and all."""
+    rows: list[list[str]] = []
+    for jitter in sorted({fleet.jitter for fleet in fleets}):
+        some = [fleet for fleet in fleets if fleet.jitter == jitter]
         for clients in sorted({fleet.clients for fleet in some}):
             own = [fleet for fleet in some if fleet.clients == clients]
             rows.append([f"{jitter:.0%}", str(clients), *_numbers(own)])
         rows.append([f"{jitter:.0%}", "all", *_numbers(some)])
         few = [fleet for fleet in some if fleet.bound == 1]
         rows.append([f"{jitter:.0%}", "mu <= Q", *_numbers(few)])
-    return rows
+    title = "arrival groups after settling; above: share of time with more groups than the bound"
+    return TextTable(title, _HEADINGS, rows)
 
 
 def _numbers(fleets: list[FleetGroups]) -> list[str]:

@@ -15,6 +15,7 @@ them too.
   1 (homogeneous), 1 + 0.3 E[max of m normals] or H_m = 1 + 1/2 + ... + 1/m (exponential) means.
 """
 
+from functools import cache
 from math import ceil
 from statistics import NormalDist
 from typing import NamedTuple
@@ -90,6 +91,7 @@ def mean_rounds(cell: Cell, strategy: str, slowest: float | None = None) -> Hori
     return rounds.exponential if cell.speed == "exp" else rounds.usual
 
 
+@cache
 def slowest_expected(speed: str, clients: int) -> float:
     """The expected pace of the slowest of so many clients, in means."""
     match speed:

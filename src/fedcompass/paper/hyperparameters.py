@@ -6,8 +6,8 @@ in, so what a stored run was run with can be compared without building an experi
 torch.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from fedcompass.as_run import AS_RUN, HABITS, LATER_RELEASE, Setup, habits
@@ -15,12 +15,14 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import SPEEDS, Cell
 from fedcompass.paper.horizons import SYNCHRONOUS, Horizons, mean_rounds
 from fedcompass.paper.medical_runs import MEDICAL, medical_settings
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
+from fedcompass.vocabulary import Seconds
 
 __all__ = [
     "ALGORITHMS",
     "CHOICES",
     "as_run",
+    "longest_run",
     "row_horizons",
     "settings_of",
     "signature",
@@ -75,31 +77,34 @@ CHOICES: dict[str, dict[str, Any]] = {
 Beside these a row can name habits of the authors' code: `as_run.HABITS`, or `as-run` for all.
 """
 
-_COMPARED = (
-    "target",
-    "evaluation.every_seconds",
-    "strategy",
-    "data.name",
-    "partition.kind",
-    "fleet.clients",
-    "fleet.speed",
-    "fleet.mean_seconds_per_step",
-    "fleet.jitter",
-    "fleet.floor",
-    "fleet.resample_probability",
-    "fleet.paces",
-    "fleet.least_task_seconds",
-    "fleet.nap_seconds",
-    "fleet.spread",
-    "local.optimizer",
-    "local.learning_rate",
-    "local.momentum",
-    "local.batch_size",
-    "local.rate_decay",
-    "local.precision",
-)
+_COMPARED = {
+    "evaluation": ("every_seconds",),
+    "data": ("name",),
+    "partition": ("kind",),
+    "fleet": (
+        "clients",
+        "speed",
+        "mean_seconds_per_step",
+        "jitter",
+        "floor",
+        "resample_probability",
+        "paces",
+        "least_task_seconds",
+        "nap_seconds",
+        "spread",
+    ),
+    "local": (
+        "optimizer",
+        "learning_rate",
+        "momentum",
+        "batch_size",
+        "rate_decay",
+        "precision",
+    ),
+}
+"""What tells experiments apart beside the target and the strategy's settings."""
 
-_BEFORE = {"local.precision": "float32", "fleet.spread": 0.3}
+_BEFORE = {"precision": "float32", "spread": 0.3}
 """What a run without such a setting was run with, where that is not 0 or false."""
 
 
@@ -116,6 +121,7 @@ def settings_of(cell: Cell, row: str, seed: int, *, to_target: bool = False) -> 
         return medical_settings(cell, row, seed)
     block, like = cell.settings, _like(cell)
     strategy, choices = _row(cell, row)
+    layers = [_checked_choice(cell, row, choice) for choice in choices]
     steps, mean_seconds = _steps(cell), _MEAN_SECONDS[like]
     mean_round = steps["steps"] * mean_seconds
     horizons = row_horizons(cell, row).in_seconds(mean_round)
@@ -146,10 +152,23 @@ def settings_of(cell: Cell, row: str, seed: int, *, to_target: bool = False) -> 
         "run_at_least": horizons.accuracy if stops and not to_target else 0.0,
         "stop_late_by": _STOP_LATE_BY if to_target else 0,
     }
-    settings = merged(settings, *(_choice(cell, strategy["name"], choice) for choice in choices))
+    settings = merged(settings, *layers)
     if settings["local"]["rate_decay"] < 1:
         settings["local"]["rate_decay_steps"] = steps["max_steps"]
     return settings
+
+
+def _checked_choice(cell: Cell, row: str, choice: str) -> dict[str, Any]:
+    """What one choice lays over the settings of a row, unless that is nothing."""
+    strategy = strategy_of(row)
+    layer = _choice(cell, strategy, choice)
+    if choice == "own" and strategy not in _OWN_ALPHA:
+        layer = {}
+    if not layer and (choice != "long" or strategy in SYNCHRONOUS):
+        raise SettingsError(
+            f"row is {row!r}; in {cell} {choice!r} changes nothing of {strategy}; leave it out"
+        )
+    return layer
 
 
 def _choice(cell: Cell, strategy: str, choice: str) -> dict[str, Any]:
@@ -177,14 +196,17 @@ def strategy_of(row: str) -> str:
     return "fedcompass" if row.startswith(("1/Q=", "lambda=")) else row.partition("@")[0]
 
 
-def signature(settings: Mapping[str, Any]) -> str:
+def signature(settings: Mapping[str, Any]) -> Hashable:
     """What tells the paper's experiments apart, from given or recorded settings.
 
     But for the seed, and for how long they were run: a longer run has a shorter one's numbers.
     A setting that fedcompass gains later does not change it: 0 and false are as good as absent.
     """
-    values = [_plain(_at(settings, path) or _BEFORE.get(path)) for path in _COMPARED]
-    return json.dumps(values, sort_keys=True)
+    values = [settings.get("target"), _frozen(settings.get("strategy"))]
+    for section, keys in _COMPARED.items():
+        table = settings.get(section) or {}
+        values += [table.get(key) or _BEFORE.get(key) for key in keys]
+    return tuple(tuple(value) if isinstance(value, list) else value for value in values)
 
 
 def row_horizons(cell: Cell, row: str) -> Horizons:
@@ -201,6 +223,15 @@ def row_horizons(cell: Cell, row: str) -> Horizons:
     return horizons
 
 
+def longest_run(cell: Cell, row: str) -> Seconds:
+    """Virtual seconds after which a run that has not reached its target ends."""
+    if cell.block in MEDICAL:
+        return float(medical_settings(cell, row, 0)["horizon"])
+    mean_round = _steps(cell)["steps"] * _MEAN_SECONDS[_like(cell)]
+    return row_horizons(cell, row).in_seconds(mean_round).target
+
+
+@cache
 def _slowest_as_run(cell: Cell) -> float:
     """The pace of the slowest client of the fixed fleet, in means."""
     own = _choice(cell, "fedavg", "fleet")
@@ -228,7 +259,7 @@ def _row(cell: Cell, row: str) -> tuple[dict[str, Any], list[str]]:
         strategy["min_steps"] = round(float(bare.removeprefix("1/Q=")) * steps["max_steps"])
     if bare.startswith("lambda="):
         strategy["latest"] = float(bare.removeprefix("lambda="))
-    if "own" in choices:
+    if "own" in choices and name in _OWN_ALPHA:
         strategy["staleness"]["alpha"] = _OWN_ALPHA[name]
     return strategy, choices
 
@@ -283,21 +314,13 @@ def _like(cell: Cell) -> str:
     return _LIKE.get(cell.settings.dataset, cell.settings.dataset)
 
 
-def _at(settings: Mapping[str, Any], path: str) -> Any:
-    value: Any = settings
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as JSON has them, whether they were written 600 or 600.0."""
+def _frozen(value: Any) -> Hashable:
+    """A value that can be compared and looked up; 600 and 600.0 are equal in Python."""
     match value:
-        case Mapping():
-            return {key: _plain(item) for key, item in value.items()}
+        case dict():
+            return frozenset((key, _frozen(item)) for key, item in value.items())
         case list() | tuple():
-            return [_plain(item) for item in value]
-        case bool() | None | str():
-            return value
+            return tuple(map(_frozen, value))
         case _:
-            return float(value)
+            known: Hashable = value
+            return known

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedcompass.paper.cells import BLOCKS, SPEEDS, Cell
 from fedcompass.paper_settings import paper_settings, strategy_settings
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 
 __all__ = ["MEDICAL", "MedicalRuns", "medical_cells", "medical_settings"]
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Compared, ComparedTable, compared
 from fedcompass.paper.entry import Entry
-from fedcompass.paper.rendering import Grid
 from fedcompass.paper.stored_runs import StoredRuns
+from fedcompass.sweeps.formats import TextTable
 from fedcompass.sweeps.over_seeds import mean_time
 
 __all__ = ["medical_grid", "medical_lines"]
@@ -15,7 +15,7 @@ __all__ = ["medical_grid", "medical_lines"]
 
 def medical_grid(
     entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
-) -> Grid:
+) -> TextTable:
     """For each speed the time to the target, relative to the reference, and the top value."""
     times = compared(entry, results, cells, seeds)
     tops = compared(replace(entry, quantity="accuracy"), results, cells, seeds)
@@ -36,7 +36,7 @@ def medical_grid(
         f"({entry.reference} = 1) and top {metric} in percent"
     )
     header = ["method", *(x for cell in cells for x in (f"{cell.speed}: time", "top"))]
-    return Grid(title, header, rows)
+    return TextTable(title, header, rows)
 
 
 def medical_lines(

@@ -1,43 +1,35 @@
 """A comparison as headings, rows and sentences, for the terminal and for the documentation."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import mean, stdev
 
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import Compared, ComparedTable
 from fedcompass.paper.entry import Entry
-from fedcompass.paper.groups import HEADINGS, FleetGroups, summary_rows
 from fedcompass.paper.hyperparameters import row_horizons
 from fedcompass.paper.numbers import Printed, Quantity
 from fedcompass.paper.stored_runs import StoredRun, StoredRuns, value_at
+from fedcompass.sweeps.formats import TextTable
 
 __all__ = [
-    "Grid",
     "agreement_grids",
+    "as_run_line",
     "curve_grids",
     "grids",
-    "groups_grid",
+    "our_value",
+    "paper_value",
     "seed_grids",
     "summary_lines",
     "wins_grids",
 ]
 
-_MOST_NAMED = 60
+_MOST_NAMED, _FEW_NAMED = 60, 4
 _MARKS = {"yes": "=", "no": "≠", "tie": "~", "": " "}
 _PARTS = (0.1, 0.25, 0.5, 1.0)  # of the accuracy horizon
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """One table of text with a line above it."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
-
-def grids(comparison: ComparedTable, as_run: ComparedTable | None = None) -> Iterator[Grid]:
+def grids(comparison: ComparedTable, as_run: ComparedTable | None = None) -> Iterator[TextTable]:
     """A table per block and number of clients: for each speed paper, ours and whether they agree.
 
     With `as_run`, the same table as the authors ran it: paper, as written, as run. Blocks without
@@ -54,7 +46,9 @@ def grids(comparison: ComparedTable, as_run: ComparedTable | None = None) -> Ite
         yield _grid(comparison, as_run, cells)
 
 
-def _grid(comparison: ComparedTable, as_run: ComparedTable | None, cells: Sequence[Cell]) -> Grid:
+def _grid(
+    comparison: ComparedTable, as_run: ComparedTable | None, cells: Sequence[Cell]
+) -> TextTable:
     entry, first = comparison.entry, cells[0]
     what = (
         f"time to {_percent(entry.target or first.settings.target)}, {entry.reference} = 1; "
@@ -63,13 +57,12 @@ def _grid(comparison: ComparedTable, as_run: ComparedTable | None, cells: Sequen
         else f"top {first.settings.metric.replace('_', ' ')} in percent, up to "
         f"{_mean_rounds(entry, cells)}"
     )
-    if as_run is not None:
+    if as_run is not None and as_run.has_runs(cells):
         what += f", as run {_mean_rounds(as_run.entry, cells)}"
     changing = ", 10% of speeds change in each round" if first.changing else ""
     header = ["method"]
     for cell in cells:
-        header += [f"{cell.speed}: paper", *_headings(comparison, as_run)]
-        header = header if entry.numbers else [*header[:-2], cell.speed]
+        header += _headings(comparison, as_run, cell)
     rows = []
     for row in entry.rows:
         line = [row]
@@ -78,13 +71,17 @@ def _grid(comparison: ComparedTable, as_run: ComparedTable | None, cells: Sequen
         rows.append(line)
     if entry.numbers:
         rows.append(_correlations(comparison, as_run, cells))
-    return Grid(f"{first.block}, m={first.clients}{changing}: {what}", header, rows)
+    return TextTable(f"{first.block}, m={first.clients}{changing}: {what}", header, rows)
 
 
-def _headings(comparison: ComparedTable, as_run: ComparedTable | None) -> list[str]:
+def _headings(comparison: ComparedTable, as_run: ComparedTable | None, cell: Cell) -> list[str]:
+    """Of one cell's columns; there is none for runs that do not exist."""
     if not comparison.entry.numbers:
-        return ["ours"]
-    return ["ours", "agree?"] if as_run is None else ["as written", "as run"]
+        return [cell.speed]
+    paper = f"{cell.speed}: paper"
+    if as_run is None:
+        return [paper, "ours", "agree?"]
+    return [paper, "as written", *(["as run"] if as_run.has_runs([cell]) else [])]
 
 
 def _columns(
@@ -92,17 +89,16 @@ def _columns(
 ) -> list[str]:
     """What a row shows in a cell: the paper's number, ours, and whether the orders agree."""
     entry, item = comparison.entry, comparison.at(cell, row)
-    ours = _ours(item, entry.quantity)
+    ours = our_value(item, entry.quantity)
     if not entry.numbers:
         return [ours]
     if as_run is None:
-        return [_printed(item.printed), ours, item.agree]
-    other = as_run.at(cell, as_run.entry.rows[entry.rows.index(row)])
-    return [
-        _printed(item.printed),
-        f"{ours} {_MARKS[item.agree]}",
-        f"{_ours(other, entry.quantity)} {_MARKS[other.agree]}",
-    ]
+        return [paper_value(item.printed), ours, item.agree]
+    both = [item]
+    if as_run.has_runs([cell]):
+        both.append(as_run.at(cell, as_run.entry.rows[entry.rows.index(row)]))
+    marked = [f"{our_value(one, entry.quantity)} {_MARKS[one.agree]}" for one in both]
+    return [paper_value(item.printed), *marked]
 
 
 def _correlations(
@@ -110,9 +106,12 @@ def _correlations(
 ) -> list[str]:
     line = ["rank correlation"]
     for cell in cells:
-        ours = comparison.correlation(cell)
-        other = None if as_run is None else as_run.correlation(cell)
-        line += ["", *("" if value is None else f"{value:.2f}" for value in (ours, other))]
+        values = [comparison.correlation(cell)]
+        if as_run is None:
+            values.append(None)  # below agree?
+        elif as_run.has_runs([cell]):
+            values.append(as_run.correlation(cell))
+        line += ["", *("" if value is None else f"{value:.2f}" for value in values)]
     return line
 
 
@@ -120,7 +119,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:g}%"
 
 
-def _printed(printed: Printed | None) -> str:
+def paper_value(printed: Printed | None) -> str:
+    """A number as the paper prints it."""
     if printed is None:
         return ""
     if printed.mean is None:
@@ -129,8 +129,8 @@ def _printed(printed: Printed | None) -> str:
     return f"{printed.mean:.2f}{deviation}"
 
 
-def _ours(item: Compared, quantity: Quantity) -> str:
-    """The value with its count: seeds that reached the target of those run, or seeds."""
+def our_value(item: Compared, quantity: Quantity) -> str:
+    """Our value with its count: seeds that reached the target of those run, or seeds."""
     if item.seeds == 0:
         return "·"
     if quantity == "time":
@@ -151,7 +151,7 @@ def _mean_rounds(entry: Entry, cells: Sequence[Cell]) -> str:
     return f"{usual:g} mean rounds" + (f" ({', '.join(named)})" if named else "")
 
 
-def wins_grids(comparison: ComparedTable) -> Iterator[Grid]:
+def wins_grids(comparison: ComparedTable) -> Iterator[TextTable]:
     """For each dataset with results: in how many cells the reference is ahead of each row.
 
     Times also have a table of how many runs reached the target at all.
@@ -167,7 +167,7 @@ def wins_grids(comparison: ComparedTable) -> Iterator[Grid]:
             yield _reached_grid(part, dataset)
 
 
-def agreement_grids(comparison: ComparedTable, as_run: ComparedTable) -> Iterator[Grid]:
+def agreement_grids(comparison: ComparedTable, as_run: ComparedTable) -> Iterator[TextTable]:
     """For each dataset: how many orders are the paper's, and how many runs reached the target."""
     for dataset in dict.fromkeys(cell.settings.dataset for cell in comparison.cells):
         cells = tuple(c for c in comparison.cells if c.settings.dataset == dataset)
@@ -177,31 +177,40 @@ def agreement_grids(comparison: ComparedTable, as_run: ComparedTable) -> Iterato
         }
         if not all(one.has_runs(cells) for one in both.values()):
             continue
-        for title, count in (
-            ("orders relative to {} that are the paper's, of those that both have", _agreeing),
-            ("runs that reached the target, each within its own horizon", _reached),
-        ):
-            yield _both_grid(f"{dataset}: {title.format(comparison.entry.reference)}", both, count)
+        orders = (
+            f"orders relative to {comparison.entry.reference} that are the paper's, of those that "
+            "both have"
+        )
+        yield _both_grid(f"{dataset}: {orders}", both, _agreeing)
+        if comparison.entry.quantity == "time":
+            reached = "runs that reached the target"
+            yield _both_grid(f"{dataset}: {reached}, each within its own horizon", both, _reached)
+            soon = "by the shortest horizon of their cell as written"
+            yield _both_grid(f"{dataset}: {reached} {soon}", both, _soon)
 
 
 def _both_grid(
     title: str,
     both: dict[str, ComparedTable],
     count: Callable[[ComparedTable, Sequence[Cell], Sequence[str]], tuple[int, int]],
-) -> Grid:
+) -> TextTable:
     """Two numbers for each row and speed: as written, and as run."""
     written = both["as written"]
-    speeds, rows = _speeds(written), []
+    columns = [
+        (f"{heading}: {name}", one, cells)
+        for heading, speed in _speeds(written).items()
+        for name, one in both.items()
+        if one.has_runs(cells := [cell for cell in one.cells if speed in (None, cell.speed)])
+    ]
+    rows = []
     for number, row in enumerate([*written.entry.rows, "all"]):
         line = [row]
-        for speed in speeds.values():
-            for one in both.values():
-                own = one.entry.rows if row == "all" else one.entry.rows[number : number + 1]
-                cells = [cell for cell in one.cells if speed in (None, cell.speed)]
-                line.append(_share(*count(one, cells, own), "·"))
+        for _, one, cells in columns:
+            own = one.entry.rows if row == "all" else one.entry.rows[number : number + 1]
+            line.append(_share(*count(one, cells, own), "·"))
         rows.append(line)
-    header = [f"{speed}: {name}" for speed in speeds for name in both]
-    return Grid(title, ["method", *header], rows)
+    header = [heading for heading, _, _ in columns]
+    return TextTable(title, ["method", *header], rows)
 
 
 def _agreeing(
@@ -218,7 +227,12 @@ def _reached(
     return sum(item.reached for item in items), sum(item.seeds for item in items)
 
 
-def _wins_grid(comparison: ComparedTable, dataset: str) -> Grid:
+def _soon(comparison: ComparedTable, cells: Sequence[Cell], rows: Sequence[str]) -> tuple[int, int]:
+    items = [comparison.at(cell, row) for cell in cells for row in rows]
+    return sum(item.reached_soon for item in items), sum(item.seeds for item in items)
+
+
+def _wins_grid(comparison: ComparedTable, dataset: str) -> TextTable:
     entry = comparison.entry
     reference, timed, printed = entry.reference, entry.quantity == "time", bool(entry.numbers)
     header, counts = ["of"], {row: [row] for row in entry.rows if row != reference}
@@ -241,14 +255,14 @@ def _wins_grid(comparison: ComparedTable, dataset: str) -> Grid:
         f"longest horizon of its cell{' (ours, same order)' if printed else ''}; shorter: what "
         "both had reached by the shorter of their horizons"
     )
-    return Grid(
+    return TextTable(
         f"{dataset}: cells in which {reference} is ahead{missed if timed else ''}",
         header,
         list(counts.values()),
     )
 
 
-def _reached_grid(comparison: ComparedTable, dataset: str) -> Grid:
+def _reached_grid(comparison: ComparedTable, dataset: str) -> TextTable:
     """How many runs reached the target in the time that every row was given."""
     speeds, rows = _speeds(comparison), []
     for row in comparison.entry.rows:
@@ -258,7 +272,7 @@ def _reached_grid(comparison: ComparedTable, dataset: str) -> Grid:
             soon, seeds = sum(i.reached_soon for i in items), sum(i.seeds for i in items)
             line.append(_share(soon, seeds, "·"))
         rows.append(line)
-    return Grid(
+    return TextTable(
         f"{dataset}: runs that reached the target by the shortest horizon of their cell",
         ["method", *speeds],
         rows,
@@ -298,9 +312,27 @@ def summary_lines(comparison: ComparedTable) -> Iterator[str]:
         yield f"order differs from the paper's in {len(wrong)}: {', '.join(named)}{more}"
 
 
+def as_run_line(entry: Entry, as_run: ComparedTable | None, cells: Sequence[Cell]) -> str:
+    """Where there are no runs as the authors ran, in one line; empty if there are some everywhere.
+
+    Tables of accuracies need runs that did not stop at their target.
+    """
+    if not entry.can_be_as_run or not entry.numbers:
+        return ""
+    lacking = [str(cell) for cell in cells if as_run is None or not as_run.has_runs([cell])]
+    if not lacking:
+        return ""
+    run = f"fedcompass paper run {entry.name} --profile as-run"
+    if len(lacking) == len(cells):
+        return f"as run: no such runs yet; make them with: {run}"
+    named = ", ".join(lacking[:_FEW_NAMED])
+    more = f", and {len(lacking) - _FEW_NAMED} more" if len(lacking) > _FEW_NAMED else ""
+    return f"as run: no runs yet in {len(lacking)} of {len(cells)} cells: {named}{more}; {run}"
+
+
 def curve_grids(
     entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
-) -> Iterator[Grid]:
+) -> Iterator[TextTable]:
     """For each cell of a figure the mean accuracy on the way: a few numbers of each curve."""
     for cell in cells:
         rows = []
@@ -309,7 +341,9 @@ def curve_grids(
             rows.append([row, str(len(runs)), *(_on_the_way(runs, part) for part in _PARTS)])
         header = ["method", "seeds", *(f"at {part:g}" for part in _PARTS)]
         metric = cell.settings.metric.replace("_", " ")
-        yield Grid(f"{cell}: {metric} in percent at parts of the accuracy horizon", header, rows)
+        yield TextTable(
+            f"{cell}: {metric} in percent at parts of the accuracy horizon", header, rows
+        )
 
 
 def _on_the_way(runs: Sequence[StoredRun], part: float) -> str:
@@ -322,7 +356,7 @@ def _on_the_way(runs: Sequence[StoredRun], part: float) -> str:
 
 def seed_grids(
     entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
-) -> Iterator[Grid]:
+) -> Iterator[TextTable]:
     """For each cell that has runs what each of them came to: a row of seeds for each row."""
     for cell in cells:
         found = {
@@ -346,7 +380,7 @@ def seed_grids(
             if entry.quantity == "time"
             else f"top {metric} in percent"
         )
-        yield Grid(f"{cell}: {what}", ["method", *(f"seed {seed}" for seed in numbers)], rows)
+        yield TextTable(f"{cell}: {what}", ["method", *(f"seed {seed}" for seed in numbers)], rows)
 
 
 def _of_a_seed(entry: Entry, cell: Cell, row: str, run: StoredRun | None) -> str:
@@ -358,9 +392,3 @@ def _of_a_seed(entry: Entry, cell: Cell, row: str, run: StoredRun | None) -> str
         best = max((value for _, value in run.curve), default=None)
         return "-" if best is None else f"({100 * best:.1f})"
     return f"{run.time * row_horizons(cell, row).target / run.horizon:.1f}"
-
-
-def groups_grid(fleets: Sequence[FleetGroups]) -> Grid:
-    """How often there are more groups than the bound."""
-    title = "arrival groups after settling; above: share of time with more groups than the bound"
-    return Grid(title, HEADINGS, summary_rows(fleets))

@@ -1,52 +1,63 @@
 """Stored runs of the paper's experiments, read without torch: a folder of sweeps' stores."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import nan
 from pathlib import Path
 from typing import Any
 
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.hyperparameters import settings_of, signature
-from fedcompass.sweeps.record import Record
+from fedcompass.sweeps.record import CurvePoint, Record
 from fedcompass.sweeps.store import Store, is_store
 
 __all__ = ["StoredRun", "StoredRuns", "results_folder", "value_at"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredRun:
     """What a table or a figure needs of a finished run.
 
     time: virtual seconds to the target; None if it was not reached.
     horizon: virtual seconds after which a run that has not reached it ends.
     run_at_least: the accuracy horizon, which every run of its kind comes to.
-    top: the best value of the target metric up to there, None if it was never a number.
-    curve: (time, value) of evaluations, thinned.
+    points: its evaluations, thinned.
     """
 
     seed: int
     time: float | None
     horizon: float
     run_at_least: float
-    top: float | None
-    curve: tuple[tuple[float, float], ...]
+    points: Sequence[CurvePoint]
     local_steps: int
     device: str
+
+    @cached_property
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """(time, value) up to the horizon."""
+        return tuple(
+            (at, value) for at, _, value in self.points if value is not None and at <= self.horizon
+        )
+
+    @property
+    def top(self) -> float | None:
+        """The best value up to the accuracy horizon; None if it was never a number.
+
+        A thinned curve keeps every new best.
+        """
+        return max((value for at, value in self.curve if at <= self.run_at_least), default=None)
 
     def up_to(self, run_at_least: float, horizon: float) -> "StoredRun | None":
         """As if it had been run with these horizons; None if it ended too early to tell."""
         ended_early = self.time is None and self.horizon < horizon
         if ended_early or self.run_at_least < run_at_least:
             return None
-        curve = tuple((at, value) for at, value in self.curve if at <= horizon)
         return replace(
             self,
             time=None if self.time is None or self.time > horizon else self.time,
             horizon=horizon,
             run_at_least=run_at_least,
-            top=_top(curve, run_at_least),
-            curve=curve,
         )
 
     def to(self, target: float | None) -> "StoredRun":
@@ -60,22 +71,25 @@ class StoredRun:
 class StoredRuns:
     """The runs of a folder, found by a cell and a row; any that lasted long enough will do."""
 
-    def __init__(self, runs: Mapping[str, Sequence[StoredRun]]) -> None:
-        self._runs = runs
+    def __init__(self, records: Mapping[Hashable, Sequence[Record]]) -> None:
+        self._records = records  # by their settings' signature
         self._found: dict[tuple[Cell, str, bool], dict[int, StoredRun | None]] = {}
 
     @classmethod
-    def read(cls, folder: Path) -> "StoredRuns":
+    def read(cls, folder: Path, cells: Iterable[Cell] = ()) -> "StoredRuns":
         """Every store of a folder; one that is not there is empty.
+
+        With `cells` only runs on their datasets are looked at, which is sooner done.
 
         Raises:
             StoreError: a line is damaged.
         """
-        runs: dict[str, list[StoredRun]] = {}
+        records: dict[Hashable, list[Record]] = {}
+        about = {f'"{cell.settings.dataset}"' for cell in cells}
         for path in filter(is_store, sorted(folder.glob("*.jsonl"))):
-            for record in Store(path).done():
-                runs.setdefault(signature(record.experiment), []).append(_stored(record))
-        return cls(runs)
+            for record in Store(path, about).done():
+                records.setdefault(signature(record.experiment), []).append(record)
+        return cls(records)
 
     def runs(
         self, cell: Cell, row: str, seeds: int | None = None, *, to_target: bool = False
@@ -106,13 +120,14 @@ class StoredRuns:
         if which not in self._found:
             settings = settings_of(cell, row, 0, to_target=to_target)
             found: dict[int, StoredRun | None] = {}
-            for run in self._runs.get(signature(settings), ()):
-                found[run.seed] = found.get(run.seed) or run.up_to(*_horizons(settings))
+            for record in self._records.get(signature(settings), ()):
+                if found.get(record.seed) is None:
+                    found[record.seed] = _stored(record).up_to(*_horizons(settings))
             self._found[which] = found
         return self._found[which]
 
     def __len__(self) -> int:
-        return sum(map(len, self._runs.values()))
+        return sum(map(len, self._records.values()))
 
 
 def results_folder(given: Path | None) -> Path:
@@ -132,14 +147,12 @@ def value_at(curve: Sequence[tuple[float, float]], time: float) -> float:
 
 def _stored(record: Record) -> StoredRun:
     run_at_least, horizon = _horizons(record.experiment)
-    curve = tuple((at, value) for at, _, value in record.curve if value is not None)
     return StoredRun(
         seed=record.seed,
         time=record.numbers.time_to_target,
         horizon=horizon,
         run_at_least=run_at_least,
-        top=_top(curve, run_at_least),
-        curve=curve,
+        points=record.curve,
         local_steps=record.numbers.local_steps,
         device=record.device,
     )
@@ -150,8 +163,3 @@ def _horizons(settings: Mapping[str, Any]) -> tuple[float, float]:
     horizon = float(settings["horizon"])
     otherwise = 0.0 if settings.get("stop_at_target") else horizon
     return float(settings.get("run_at_least") or otherwise), horizon
-
-
-def _top(curve: Sequence[tuple[float, float]], until: float) -> float | None:
-    """The best value by then; a thinned curve keeps every new best."""
-    return max((value for at, value in curve if at <= until), default=None)

@@ -1,7 +1,5 @@
 """Checked, frozen settings whose errors name the field, the value and what is allowed."""
 
-import difflib
-from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import annotated_types
@@ -10,6 +8,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from fedcompass.errors import SettingsError
+from fedcompass.setting_tables import merged, nested, unknown_key
 
 __all__ = ["Settings", "merged", "nested", "unknown_key"]
 
@@ -32,32 +31,6 @@ class Settings(BaseModel):
         except ValidationError as error:
             problems = [_explain(type(self), detail) for detail in error.errors()]
             raise SettingsError("; ".join(problems)) from None
-
-
-def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of settings laid over each other: later ones win, nested tables key by key."""
-    result: dict[str, Any] = {}
-    for layer in layers:
-        for key, value in layer.items():
-            both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-            result[key] = merged(result[key], value) if both else value
-    return result
-
-
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """{"a": {"b": value}} for "a.b"."""
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    result: dict[str, Any] = value
-    return result
-
-
-def unknown_key(key: str, known: Iterable[str], where: str) -> str:
-    """Say that a key is unknown, list the known ones and point at the nearest."""
-    known = list(known)
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{where} has no setting {key!r}{hint}; it has: {', '.join(known)}"
 
 
 def _explain(model: type[BaseModel], detail: ErrorDetails) -> str:

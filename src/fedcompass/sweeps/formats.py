@@ -2,9 +2,10 @@
 
 import csv
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from io import StringIO
 
-__all__ = ["csv_table", "latex_table", "latex_text", "markdown_table", "markdown_text"]
+__all__ = ["TextTable", "csv_table", "latex_table", "latex_text", "markdown_table", "markdown_text"]
 
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>#|~$"})
 _LATEX = str.maketrans(
@@ -24,6 +25,17 @@ _LATEX = str.maketrans(
         "…": r"\dots{}",
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table of text; `left` are the columns of labels, `meaning` is for whoever reads it."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: Collection[int] = (0,)
+    meaning: str = ""
 
 
 def csv_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedcompass.settings import merged, nested, unknown_key
+from fedcompass.setting_tables import merged, nested, unknown_key
 from fedcompass.strategies import known_keys
 
 __all__ = ["Axis", "Choice", "flat", "label_of", "read_axes"]

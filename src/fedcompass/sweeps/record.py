@@ -10,7 +10,6 @@ from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
 from fedcompass.finite_json import json_text
 from fedcompass.runs.curve import Curve
-from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.ending import NOBODY_LEFT, Ended
 from fedcompass.vocabulary import ModelVersion, Seconds
 
@@ -181,6 +180,8 @@ def compact_curve(
     Kept are the first and the last evaluation, each one that was better than all before it, and
     about `spaced` more, evenly spaced in time. Numbers are rounded to six digits.
     """
+    from fedcompass.settings.training import higher_is_better  # with pydantic, which readers spare
+
     if not rows:
         return []
     curve = Curve(metric, rises=higher_is_better(metric))

@@ -103,11 +103,14 @@ def _told_apart_by(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The fewest keys, the usual ones first, that tell all settings apart but for the seed."""
     keys = sorted({key for table in settings for key in table} - {"seed", *_USUAL_AXES})
     chosen: list[str] = []
+    groups = [0] * len(settings)  # those of one number are not told apart yet
     for key in (*_USUAL_AXES, *keys):
-        values: dict[str, set[str]] = {}
-        for table in settings:
-            so_far = label_of([table.get(axis) for axis in chosen])
-            values.setdefault(so_far, set()).add(label_of(table.get(key)))
-        if any(len(found) > 1 for found in values.values()):
+        labels = [label_of(table.get(key)) for table in settings]
+        numbers: dict[tuple[int, str], int] = {}
+        finer = [
+            numbers.setdefault(pair, len(numbers)) for pair in zip(groups, labels, strict=True)
+        ]
+        if len(numbers) > len(set(groups)):
             chosen.append(key)
+            groups = finer
     return chosen

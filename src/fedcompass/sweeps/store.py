@@ -8,6 +8,7 @@ appends next cuts that off. A run that is done is never written twice.
 import fcntl
 import json
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -29,12 +30,17 @@ _HEADER = (json.dumps({_MARK: SCHEMA}) + "\n").encode()
 class Store:
     """A file of results. Reading needs neither a lock nor permission to write.
 
+    Args:
+        path: the file; it need not be there yet.
+        about: for a reader in a hurry: lines without any of these texts are passed over unread.
+
     Raises:
         StoreError: it is not such a file, newer, damaged, or cannot be read or written.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, about: Collection[str] = ()) -> None:
         self.path = Path(path)
+        self._about = [text.encode() for text in about]
         self._read = 0  # bytes taken in so far; they end with a newline
         self._lines = 0
         self._done: dict[str, Record] = {}  # by key, in the order of the file
@@ -131,8 +137,14 @@ class Store:
                 if self._read == 0:
                     self._check_begun_header(line)
                 return  # somebody is writing it, or died doing so
-            self._take_in_line(line)
+            if self._lines == 0 or self._is_wanted(line):
+                self._take_in_line(line)
+            else:
+                self._lines += 1
             self._read += len(line)
+
+    def _is_wanted(self, line: bytes) -> bool:
+        return not self._about or any(text in line for text in self._about)
 
     def _take_in_line(self, line: bytes) -> None:
         self._lines += 1

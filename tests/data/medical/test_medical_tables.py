@@ -14,11 +14,11 @@ from torch.nn import functional
 
 from fedcompass.experiment import Experiment
 from fedcompass.models.efficientnet import efficientnet_b0, quick_efficientnet_b0
-from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
+from fedcompass.paper.entries import entry_named
 from fedcompass.paper.medical_runs import MEDICAL
 from fedcompass.paper.medical_tables import medical_grid, medical_lines
-from fedcompass.paper.report import write_report
+from fedcompass.paper.pages import write_report
 from fedcompass.paper.stored_runs import StoredRuns
 from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Sweep
@@ -93,7 +93,7 @@ def test_the_page_is_written_and_without_results_says_so(folder: Path, tmp_path:
     page = tmp_path / "page.md"
     page.write_text("<!-- paper: medical-heart -->\n<!-- end -->\n<!-- paper: medical-isic -->\n"
                     "old\n<!-- end -->\n")  # fmt: skip
-    assert write_report(page, folder) == 2
+    assert write_report(page, folder) == {page: 2}
     text = page.read_text()
     assert "| fedavg | · | · | · | · | 2.00 3/3 | 76.0±1.0 |" in text
     assert "medical-isic: Fed-ISIC2019, 4 centers of 6, reduced resolution" in text

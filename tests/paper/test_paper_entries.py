@@ -8,8 +8,8 @@ import pytest
 
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.paper.catalogue import catalogue, entry_named
 from fedcompass.paper.cells import BLOCKS, Cell, chosen
+from fedcompass.paper.entries import catalogue, entry_named
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.horizons import ROUNDS, Horizons, mean_rounds, slowest_expected
 from fedcompass.paper.hyperparameters import (
@@ -180,6 +180,15 @@ def test_a_row_that_is_not_known_is_one_line() -> None:
     for row in ("fedprox", "fedcompass@sunday"):
         with pytest.raises(SettingsError, match=f"row is '{row}'; allowed: fedavg, "):
             settings_of(EXP, row, 0)
+
+
+@pytest.mark.parametrize(
+    "row", ["fedavg@long", "fedavgm@long", "fedavg@own", "fedavg@sign", "fedasync@join"]
+)
+def test_a_choice_that_changes_nothing_of_a_row_is_refused(row: str) -> None:
+    strategy, _, choice = row.partition("@")
+    with pytest.raises(SettingsError, match=f"'{choice}' changes nothing of {strategy}; leave it"):
+        settings_of(EXP, row, 0)
 
 
 def test_all_of_one_kind_share_a_cells_horizon() -> None:

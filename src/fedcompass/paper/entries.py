@@ -9,7 +9,7 @@ from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import ALGORITHMS
 from fedcompass.paper.numbers import PaperTable, SettingsTable, paper_tables
 from fedcompass.paper.our_entries import our_entries
-from fedcompass.settings import unknown_key
+from fedcompass.setting_tables import unknown_key
 
 __all__ = ["catalogue", "entry_named"]
 

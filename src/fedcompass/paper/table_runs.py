@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fedcompass.as_run import HABITS
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.cost import tasks_in_a_row
-from fedcompass.paper.entry import Entry, PlannedRun
+from fedcompass.paper.entry import Entry, TableRun
 from fedcompass.paper.stored_runs import StoredRuns
 from fedcompass.vocabulary import Seconds
 
@@ -26,7 +26,7 @@ STOPPED_RUNS = Path("runs") / "paper"
 
 def missing(
     entry: Entry, cells: Sequence[Cell], seeds: Sequence[int], results: StoredRuns
-) -> list[PlannedRun]:
+) -> list[TableRun]:
     """The runs that no store has yet."""
     planned = entry.plan(cells, seeds)
     return [
@@ -36,14 +36,14 @@ def missing(
     ]
 
 
-def store_of(run: PlannedRun) -> str:
+def store_of(run: TableRun) -> str:
     """The file its record goes to: one for each dataset, and one for runs as the authors ran."""
     _, _, choices = run.row.partition("@")
     as_run = set(choices.split("+")) & {"as-run", *HABITS}
     return f"{run.cell.settings.dataset}{'-as-run' if as_run else ''}.jsonl"
 
 
-def experiments_of(runs: Sequence[PlannedRun], data_root: Path | None) -> "list[Experiment]":
+def experiments_of(runs: Sequence[TableRun], data_root: Path | None) -> "list[Experiment]":
     """The experiments of planned runs, in their order."""
     from fedcompass.experiment import Experiment
 
@@ -53,13 +53,13 @@ def experiments_of(runs: Sequence[PlannedRun], data_root: Path | None) -> "list[
     ]
 
 
-def longest_first(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+def longest_first(runs: Sequence[TableRun]) -> list[TableRun]:
     """The order for runs side by side: whoever takes longest should not begin last."""
     return sorted(runs, key=tasks_in_a_row, reverse=True)
 
 
 def run_entry(
-    runs: Sequence[PlannedRun],
+    runs: Sequence[TableRun],
     folder: Path,
     *,
     budget: Seconds | None = None,
@@ -69,7 +69,7 @@ def run_entry(
     workers: int | None = None,
     max_stack: int | None = None,
     data_root: Path | None = None,
-) -> "Iterator[tuple[PlannedRun, Record]]":
+) -> "Iterator[tuple[TableRun, Record]]":
     """Run what is planned, store by store; each run with its record once that is safe, or failed.
 
     Args:
@@ -89,7 +89,7 @@ def run_entry(
     if executor == "stacked" or (executor is None and device != "cpu"):
         runs = longest_first(runs)
     began = monotonic()
-    by_store: dict[str, list[PlannedRun]] = {}
+    by_store: dict[str, list[TableRun]] = {}
     for run in runs:
         by_store.setdefault(store_of(run), []).append(run)
     for store, own in by_store.items():

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from fedcompass.paper import horizons
-from fedcompass.paper.catalogue import entry_named
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.comparing import compared
 from fedcompass.paper.cost import expected_steps, tasks_in_a_row
-from fedcompass.paper.entry import PlannedRun
-from fedcompass.paper.running import longest_first, missing, run_entry
+from fedcompass.paper.entries import entry_named
+from fedcompass.paper.entry import TableRun
 from fedcompass.paper.stored_runs import StoredRuns
+from fedcompass.paper.table_runs import longest_first, missing, run_entry
 
 MINI = Cell("mini-class", 5, "homo")
 SHORT = horizons.Rounds(horizons.Horizons(0.5, 1), horizons.Horizons(0.5, 1))
@@ -23,7 +23,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # stopped runs wait in runs/
 
 
-def plan(folder: Path, rows: str = "fedavg,fedcompass", seeds: int = 1) -> list[PlannedRun]:
+def plan(folder: Path, rows: str = "fedavg,fedcompass", seeds: int = 1) -> list[TableRun]:
     return missing(
         entry_named("table-1-mini").only(rows), [MINI], range(seeds), StoredRuns.read(folder)
     )

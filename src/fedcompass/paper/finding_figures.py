@@ -1,0 +1,190 @@
+"""The two figures of docs/as-run.md, drawn from stored runs; they need `plot`."""
+
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedcompass.errors import SettingsError
+from fedcompass.paper.cells import Cell
+from fedcompass.paper.comparing import Compared
+from fedcompass.paper.figures import new_figure, save_figure
+from fedcompass.paper.finding import Finding, short_partition
+from fedcompass.paper.hyperparameters import as_run, longest_run, row_horizons
+from fedcompass.paper.stored_runs import StoredRun, StoredRuns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_signs", "draw_times"]
+
+_DRAWN = ("fedavg", "fedavgm", "fedasync", "fedbuff", "fedat", "fedcompass+m", "fedcompass+n")
+_SPEEDS = {"exp": "exponential", "normal": "normal", "homo": "equal"}
+_STYLES: dict[str, dict[str, Any]] = {
+    "paper": {"marker": "D", "facecolor": "white", "edgecolor": "black"},
+    "as written": {"marker": "o", "facecolor": "#1f77b4", "edgecolor": "#1f77b4"},
+    "as run": {"marker": "s", "facecolor": "#d62728", "edgecolor": "#d62728"},
+}
+_LEAST, _MOST, _MISSED = 0.3, 16.0, 26.0  # of the axis; and where a dash stands
+_SIGNED = ("fedcompass", "fedasync", "fedbuff")
+_PAIRS = (("@fleet", "@sign+fleet"), ("", "@as-run"))
+_SIGN_COLOURS = ("#1f77b4", "#d62728")
+
+
+def draw_times(results: StoredRuns, path: Path) -> None:
+    """Time to target relative to FedCompass, a panel for each MNIST cell, three marks a row.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        SettingsError: there is no run to draw, or the path's ending is no picture format.
+    """
+    finding = Finding(results)
+    if not any(one.has_runs(finding.cells) for one in (finding.written, finding.as_run)):
+        raise SettingsError("figure-times has no results yet; run: fedcompass paper run table-1")
+    columns = list(dict.fromkeys((cell.block, cell.clients) for cell in finding.cells))
+    figure = new_figure(2.3 * len(columns), 2.3 * len(_SPEEDS) + 0.8)
+    panels = figure.subplots(len(_SPEEDS), len(columns), sharex=True, sharey=True)
+    for cell in finding.cells:
+        place = list(_SPEEDS).index(cell.speed), columns.index((cell.block, cell.clients))
+        _draw_times_of(panels[place], cell, finding)
+    for speed, axes in zip(_SPEEDS, panels[:, 0], strict=True):
+        axes.set_ylabel(f"{_SPEEDS[speed]} speeds", fontsize=9)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.suptitle(
+        "time to 90% on MNIST relative to FedCompass's (the line at 1); ✕: fewer than half of the "
+        "runs reached it",
+        fontsize=9,
+    )
+    save_figure(figure, path)
+
+
+def _draw_times_of(axes: "Axes", cell: Cell, finding: Finding) -> None:
+    axes.set_xscale("log")
+    axes.axvline(1, color="0.6", linewidth=0.8)
+    for (number, row), (offset, name) in product(
+        enumerate(_DRAWN), enumerate(("paper", "as written", "as run"))
+    ):
+        drawn = _relative_time(finding, cell, row, name)
+        if drawn is None:
+            continue
+        style, height = _STYLES[name], -number - 0.24 * (offset - 1)
+        if drawn > _MOST:
+            axes.scatter([_MISSED], [height], marker="x", s=14, color=style["edgecolor"])
+        else:
+            axes.scatter([drawn], [height], s=16, linewidth=0.8, **style)
+    for name, style in _STYLES.items():
+        axes.scatter([], [], s=16, linewidth=0.8, label=name, **style)
+    missed = [
+        f"{name} FedCompass reached it in {item.reached}/{item.seeds}"
+        for name, item in _references(finding, cell).items()
+        if item.seeds and 2 * item.reached < item.seeds
+    ]
+    axes.text(0.02, 0.02, "\n".join(missed), transform=axes.transAxes, fontsize=6, color="0.3")
+    axes.set_yticks([-number for number in range(len(_DRAWN))], _DRAWN, fontsize=7)
+    axes.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"], fontsize=7)
+    axes.minorticks_off()
+    axes.set(xlim=(_LEAST, 1.4 * _MISSED), ylim=(0.3 - len(_DRAWN) - 0.6, 0.6))
+    axes.set_title(f"{short_partition(cell)}, m={cell.clients}", fontsize=8)
+    axes.grid(axis="y", color="0.93", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _references(finding: Finding, cell: Cell) -> dict[str, Compared]:
+    return {
+        "as written": finding.written.at(cell, "fedcompass"),
+        "as run": finding.as_run.at(cell, as_run("fedcompass")),
+    }
+
+
+def _relative_time(finding: Finding, cell: Cell, row: str, name: str) -> float | None:
+    """None: nothing to draw; beyond the axis: missed, though FedCompass did not."""
+    if name == "paper":
+        printed = finding.written.at(cell, row).printed
+        return None if printed is None else printed.mean or _MISSED
+    item = (
+        finding.written.at(cell, row)
+        if name == "as written"
+        else finding.as_run.at(cell, as_run(row))
+    )
+    if item.value is not None or not item.seeds:
+        return item.value
+    return _MISSED if 2 * item.reached < item.seeds else None
+
+
+def draw_signs(results: StoredRuns, path: Path) -> None:
+    """Accuracy over time, a line a run up to its target: both signs of the staleness exponent.
+
+    On the authors' fleet, so that only the sign differs; where there are no such runs, as written
+    and as run.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        SettingsError: there is no run to draw, or the path's ending is no picture format.
+    """
+    cells = [cell for cell in Finding(results).cells if cell.speed == "exp"]
+    pair = next((pair for pair in _PAIRS if _signed_runs(results, cells, pair)), None)
+    if pair is None:
+        raise SettingsError("figure-signs has no results yet; run: fedcompass paper run habits")
+    figure = new_figure(2.5 * len(cells), 2.1 * len(_SIGNED) + 0.8)
+    panels = figure.subplots(len(_SIGNED), len(cells), sharey=True)
+    for (row, name), (column, cell) in product(enumerate(_SIGNED), enumerate(cells)):
+        _draw_signs_of(panels[row][column], cell, name, results, pair)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("accuracy (%)", fontsize=8)
+    for axes in panels[-1]:
+        axes.set_xlabel("mean rounds", fontsize=8)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    alike = "the same fleet" if pair == _PAIRS[0] else "and all other habits of that code"
+    figure.suptitle(
+        f"accuracy over time on MNIST, exponential speeds, both signs, {alike}; a line a seed, "
+        "up to its target (a dot) and shown up to the horizon as written; above: runs that reached "
+        "it in their own time, blue, red",
+        fontsize=9,
+    )
+    save_figure(figure, path)
+
+
+def _signed_runs(results: StoredRuns, cells: list[Cell], pair: tuple[str, str]) -> list[StoredRun]:
+    """Runs of either sign; none if one of the signs has none."""
+    both = [
+        [
+            run
+            for cell, name in product(cells, _SIGNED)
+            for run in results.runs(cell, f"{name}{choice}", to_target=True)
+        ]
+        for choice in pair
+    ]
+    return [run for runs in both for run in runs] if all(both) else []
+
+
+def _draw_signs_of(
+    axes: "Axes", cell: Cell, name: str, results: StoredRuns, pair: tuple[str, str]
+) -> None:
+    counts = []
+    signs = ("a stale update weighs less, (u+1)^-0.5", "a stale update weighs more, (u+1)^0.5")
+    for choice, colour, sign in zip(pair, _SIGN_COLOURS, signs, strict=True):
+        row = f"{name}{choice}"
+        runs = results.runs(cell, row, to_target=True)
+        second = row_horizons(cell, row).target / longest_run(cell, row)
+        axes.plot([], [], color=colour, label=sign)
+        for run in runs:
+            _draw_run(axes, run, second, colour)
+        counts.append(f"{sum(run.time is not None for run in runs)}/{len(runs)}")
+    axes.axhline(100 * cell.settings.target, color="0.6", linewidth=0.8, linestyle=":")
+    axes.set_title(
+        f"{name}, {short_partition(cell)}, m={cell.clients}: {', '.join(counts)}", fontsize=7
+    )
+    axes.set(xlim=(0, row_horizons(cell, name).target), ylim=(0, 100))
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_run(axes: "Axes", run: StoredRun, second: float, colour: str) -> None:
+    """Up to its target, though it may have gone on; `second` is in mean rounds."""
+    ends = run.horizon if run.time is None else run.time * 1.00001  # a curve's times are rounded
+    shown = [(at * second, 100 * value) for at, value in run.curve if at <= ends]
+    axes.plot(*zip(*shown, strict=True), color=colour, linewidth=0.6, alpha=0.6)
+    if run.time is not None and shown:
+        axes.plot(*shown[-1], marker="o", markersize=3, color=colour)

@@ -1,0 +1,36 @@
+"""Settings as plain tables: laid over each other, nested, and asked for unknown keys.
+
+Apart from `settings`, whose checks need pydantic: a reader of stored runs does without.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["merged", "nested", "unknown_key"]
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of settings laid over each other: later ones win, nested tables key by key."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+            result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """{"a": {"b": value}} for "a.b"."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    result: dict[str, Any] = value
+    return result
+
+
+def unknown_key(key: str, known: Iterable[str], where: str) -> str:
+    """Say that a key is unknown, list the known ones and point at the nearest."""
+    known = list(known)
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"{where} has no setting {key!r}{hint}; it has: {', '.join(known)}"
