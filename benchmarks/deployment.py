@@ -31,9 +31,9 @@ from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.connections import Identity, listen
 from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.roster import RosterFile, fingerprint_of, roster_text
 from fedcompass.deployment.wire.service import FederationService
-from fedcompass.deployment.wire.site_link import SiteLink, Trained
+from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
+from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of, roster_text
 from fedcompass.runs.files import LineFile
 
 LAYOUT = "0" * 64
@@ -68,8 +68,8 @@ def identity(folder: Path, name: str) -> Identity:
 async def attend(folder: Path, address: str) -> None:
     """The site's process."""
 
-    async def train(task: pb.Task, _: Path) -> Trained:
-        return Trained(task.steps, 0.0, 1, 0.0, pieces_of(task.model_bytes, task.id.encode()))
+    async def train(task: pb.Task, _: Path) -> FinishedTask:
+        return FinishedTask(task.steps, 0.0, 1, 0.0, pieces_of(task.model_bytes, task.id.encode()))
 
     link = SiteLink(
         folder / "site",

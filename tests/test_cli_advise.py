@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from fedcompass.advice.clients import Clients
-from fedcompass.advice.measured import VERDICTS
+from fedcompass.advice.measured import RECOMMENDATIONS
 from fedcompass.advice.scheduled import STRATEGIES, schedules
 from fedcompass.cli.setting_options import experiment_from
 from fedcompass.strategies import strategy
@@ -91,15 +91,15 @@ def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons()
 def test_how_far_the_clients_are_apart_decides(arguments: list[str], kind: str) -> None:
     advice = told(*arguments)["advice"]
     assert advice["kind"] == kind
-    verdict = VERDICTS[advice["kind"]]
+    verdict = RECOMMENDATIONS[advice["kind"]]
     assert advice["strategy"] == verdict.strategy
     assert advice["source"] == verdict.source
     assert verdict.because in advice["reasons"]
 
 
-@pytest.mark.parametrize("kind", VERDICTS)
+@pytest.mark.parametrize("kind", RECOMMENDATIONS)
 def test_a_verdict_names_a_strategy_its_settings_and_a_page_of_the_docs(kind: Any) -> None:
-    verdict = VERDICTS[kind]
+    verdict = RECOMMENDATIONS[kind]
     strategy(verdict.strategy, **verdict.settings)
     root = Path(__file__).parents[1]
     assert (root / verdict.source.split(",")[0].split(";")[0]).is_file()

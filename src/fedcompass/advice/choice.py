@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fedcompass.advice.clients import Clients
-from fedcompass.advice.measured import VERDICTS, FleetKind
+from fedcompass.advice.measured import RECOMMENDATIONS, FleetKind
 from fedcompass.advice.scheduled import Scheduled, schedules, usual_settings
 from fedcompass.theory import equilibrium_groups
 from fedcompass.vocabulary import Seconds
@@ -38,7 +38,7 @@ def advise(clients: Clients) -> Advice:
     by_name = {one.strategy: one for one in scheduled}
     groups = _groups(clients)
     kind = _kind(by_name["fedavg"], groups)
-    verdict = VERDICTS[kind]
+    verdict = RECOMMENDATIONS[kind]
     return Advice(
         kind=kind,
         strategy=verdict.strategy,

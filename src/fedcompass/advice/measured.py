@@ -6,7 +6,7 @@ To be replaced when a study has more to say: the advice has no other source of r
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["VERDICTS", "FleetKind", "Verdict"]
+__all__ = ["RECOMMENDATIONS", "FleetKind", "Recommendation"]
 
 FleetKind: TypeAlias = Literal["alike", "one group", "far apart"]
 """How far clients are from each other.
@@ -17,7 +17,7 @@ far apart   it does not: Compass makes several groups
 """
 
 
-class Verdict(NamedTuple):
+class Recommendation(NamedTuple):
     """What did best for a kind of fleet.
 
     strategy: its name.
@@ -32,22 +32,22 @@ class Verdict(NamedTuple):
     source: str
 
 
-VERDICTS: dict[FleetKind, Verdict] = {
-    "alike": Verdict(
+RECOMMENDATIONS: dict[FleetKind, Recommendation] = {
+    "alike": Recommendation(
         "fedavg",
         {},
         "On MNIST with equal speeds FedAvg reached its target in 15 of 18 runs and FedCompass in "
         "14: there is nothing to gain where nobody waits.",
         "docs/reproduction.md, table 1",
     ),
-    "one group": Verdict(
+    "one group": Recommendation(
         "fedcompass",
         {},
         "On MNIST with normally distributed speeds FedCompass was ahead of FedAvg, FedAsync, "
         "FedBuff and FedAT in 6 of 6 cells, and reached its target in 14 of 18 runs.",
         "docs/reproduction.md, table 1",
     ),
-    "far apart": Verdict(
+    "far apart": Recommendation(
         "fedcompass+m",
         {},
         "On MNIST with exponential speeds FedCompass+M reached its target in 13 of 18 runs, more "

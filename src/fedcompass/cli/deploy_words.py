@@ -9,13 +9,13 @@ from fedcompass.cli.text import metric_text, plain_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fedcompass.deployment.operator.checks import Finding
+    from fedcompass.deployment.operator.checks import CheckResult
     from fedcompass.deployment.operator.demo import DemoRun
 
 __all__ = ["finding_line", "run_told", "runs_compared", "summary_line"]
 
 
-def finding_line(finding: "Finding") -> str:
+def finding_line(finding: "CheckResult") -> str:
     """One check."""
     mark = {True: "ok", False: "WRONG", None: "-"}[finding.ok]
     return f"{mark:<6}{finding.what:<14}{finding.says}"

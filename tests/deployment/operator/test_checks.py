@@ -15,7 +15,7 @@ import pytest
 from fedcompass.deployment.addresses import split_address
 from fedcompass.deployment.flower_engine.server_process import ServerExit
 from fedcompass.deployment.operator.certificates import make_authority, make_server_certificate
-from fedcompass.deployment.operator.checks import Finding, check_server, check_site
+from fedcompass.deployment.operator.checks import CheckResult, check_server, check_site
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.running_server import RunningServer
 from fedcompass.deployment.operator.running_site import RunningSite, is_running
@@ -50,7 +50,7 @@ def site(project: Path) -> Path:
     return project / "sites" / "north"
 
 
-def found(findings: Iterator[Finding]) -> dict[str, Finding]:
+def found(findings: Iterator[CheckResult]) -> dict[str, CheckResult]:
     return {finding.what: finding for finding in findings}
 
 
@@ -133,7 +133,7 @@ def test_a_site_that_runs_is_not_said_to_be_refused(project: Path, site: Path) -
     try:
         with tls_server(address_of(site), project / "server"):
             finding = found(check_site(site))["admission"]
-        assert finding == Finding("admission", None, "not checked: this site is running")
+        assert finding == CheckResult("admission", None, "not checked: this site is running")
         with pytest.raises(ProjectError, match="site north is running already"):
             another.start()
     finally:

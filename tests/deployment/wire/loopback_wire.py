@@ -19,9 +19,9 @@ from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.connections import Identity, listen, open_channel
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.roster import RosterFile, fingerprint_of, roster_text
 from fedcompass.deployment.wire.service import FederationService
-from fedcompass.deployment.wire.site_link import SiteLink, Trained
+from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
+from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of, roster_text
 
 LAYOUT = "0" * 64
 MODEL = bytes(range(256)) * 20_000  # 5 MB: some pieces
@@ -149,10 +149,10 @@ class Site:
             **options,
         )
 
-    async def train(self, task: pb.Task, model: Path) -> Trained:
+    async def train(self, task: pb.Task, model: Path) -> FinishedTask:
         self.trained.append((task, model.read_bytes()))
         await self.hold.wait()
-        return Trained(task.steps, 0.5, 100, 0.25, [UPDATE])
+        return FinishedTask(task.steps, 0.5, 100, 0.25, [UPDATE])
 
 
 @asynccontextmanager

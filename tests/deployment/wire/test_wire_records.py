@@ -14,7 +14,7 @@ from fedcompass.deployment.wire.arriving import ArrivingFile
 from fedcompass.deployment.wire.limits import Limits, Progress
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
-from fedcompass.deployment.wire.roster import (
+from fedcompass.deployment.wire.site_roster import (
     RosterFile,
     fingerprint_of,
     read_roster,

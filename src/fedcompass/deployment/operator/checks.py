@@ -24,7 +24,7 @@ from fedcompass.deployment.server.project import RENEW, ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder, SiteSettings
 from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
 
-__all__ = ["Finding", "check_server", "check_site"]
+__all__ = ["CheckResult", "check_server", "check_site"]
 
 _SOON = timedelta(days=30)
 _SPACE = 1 << 30  # bytes
@@ -33,7 +33,7 @@ _FLOWER = ("1.41.", "fedcompass deploys on flwr 1.41")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """What one check found.
 
     what: its name.
@@ -46,15 +46,15 @@ class Finding:
     says: str
 
 
-def check_site(folder: Path) -> Iterator[Finding]:
+def check_site(folder: Path) -> Iterator[CheckResult]:
     """Look at a site's folder, key, certificate, connection, clock, app and data, in this order."""
     yield from _versions()
     try:
         site = SiteFolder(folder)
     except FedcompassError as error:
-        yield Finding("settings", False, str(error))
+        yield CheckResult("settings", False, str(error))
         return
-    yield Finding("settings", True, f"site {site.settings.name} of {site.settings.server}")
+    yield CheckResult("settings", True, f"site {site.settings.name} of {site.settings.server}")
     if site.key is not None and site.authority is not None:
         yield _finding("key", lambda: _key(site.key))
         yield _finding("certificate", lambda: _certificate(site.authority))
@@ -63,28 +63,28 @@ def check_site(folder: Path) -> Iterator[Finding]:
     if connected.ok:
         yield _finding("clock", lambda: check_clock(site.settings.server, site.authority))
         if _runs(site):
-            yield Finding("admission", None, "not checked: this site is running")
+            yield CheckResult("admission", None, "not checked: this site is running")
         elif site.key is not None:
             yield _finding("admission", lambda: check_admission(site))
     else:
         for what in ("clock", "admission"):
-            yield Finding(what, None, "not checked: no connection to the server")
+            yield CheckResult(what, None, "not checked: no connection to the server")
     if site.settings.client_app != SiteSettings.model_fields["client_app"].default:
         yield _finding("client app", lambda: _client_app(site))
     yield _finding("app and data", lambda: _site_app(site))
 
 
-def check_server(folder: Path) -> Iterator[Finding]:
+def check_server(folder: Path) -> Iterator[CheckResult]:
     """Look at the server's folder, secrets, certificate, port, sites, app and disk."""
     yield from _versions()
     try:
         project = ServerProject(folder)
     except FedcompassError as error:
-        yield Finding("settings", False, str(error))
+        yield CheckResult("settings", False, str(error))
         return
     network = project.network
     name = project.federation.chosen_strategy().name
-    yield Finding("settings", True, f"{name}, sites connect to {network.address}")
+    yield CheckResult("settings", True, f"{name}, sites connect to {network.address}")
     yield _finding("secrets", lambda: _secrets(project))
     if not network.insecure:
         yield _finding("certificate", lambda: _server_certificate(project))
@@ -94,11 +94,11 @@ def check_server(folder: Path) -> Iterator[Finding]:
     yield _finding("app", lambda: _server_app(project))
 
 
-def _finding(what: str, look: Callable[[], str]) -> Finding:
+def _finding(what: str, look: Callable[[], str]) -> CheckResult:
     try:
-        return Finding(what, True, look())
+        return CheckResult(what, True, look())
     except (FedcompassError, OSError) as error:
-        return Finding(what, False, str(error))
+        return CheckResult(what, False, str(error))
 
 
 def _connection(address: str, authority: Path | None) -> str:
@@ -129,16 +129,18 @@ def _connection(address: str, authority: Path | None) -> str:
         ) from None
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Iterator[CheckResult]:
     try:
         flower = version("flwr")
     except PackageNotFoundError:
-        yield Finding("version", False, str(MissingExtra("flwr", "deploy", "a deployment")))
+        yield CheckResult("version", False, str(MissingExtra("flwr", "deploy", "a deployment")))
         return
     start, why = _FLOWER
     says = f"fedcompass {__version__}, flwr {flower}"
     fits = flower.startswith(start)
-    yield Finding("version", fits, says if fits else f"{says}; {why}: reinstall fedcompass[deploy]")
+    yield CheckResult(
+        "version", fits, says if fits else f"{says}; {why}: reinstall fedcompass[deploy]"
+    )
 
 
 def _key(path: Path | None) -> str:

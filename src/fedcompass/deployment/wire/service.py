@@ -16,7 +16,7 @@ from fedcompass.deployment.wire.decoding import PIECE_BYTES, read_model_request
 from fedcompass.deployment.wire.limits import Limits, Progress
 from fedcompass.deployment.wire.messages import one_line
 from fedcompass.deployment.wire.model_files import ModelFiles
-from fedcompass.deployment.wire.roster import RosterFile
+from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask, TaskBook
 from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor, Visitors
 from fedcompass.errors import FedcompassError, WireError

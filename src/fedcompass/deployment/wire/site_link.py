@@ -29,7 +29,7 @@ from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.errors import FedcompassError, WireError
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Failed", "SiteLink", "Trained"]
+__all__ = ["Failed", "SiteLink", "FinishedTask"]
 
 _SERVICE = "/fedcompass.wire.v1.Federation/"
 _BACKOFF = Backoff(first=0.4, longest=15.0)
@@ -39,7 +39,7 @@ _GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class FinishedTask:
     """What a task came to; the payload is in the form the task asked for."""
 
     steps_done: int
@@ -56,7 +56,7 @@ class Failed:
     reason: str  # one line that may leave the site
 
 
-Train: TypeAlias = Callable[[pb.Task, Path], Awaitable[Trained | Failed]]
+Train: TypeAlias = Callable[[pb.Task, Path], Awaitable[FinishedTask | Failed]]
 """Trains from the model in a file; is cancelled when the task is withdrawn or a newer one comes."""
 
 
@@ -194,7 +194,7 @@ class SiteLink:
         self.task = self._work = None
         self._to_send.set()
 
-    async def _trained(self, task: pb.Task, model: Path) -> Trained | Failed:
+    async def _trained(self, task: pb.Task, model: Path) -> FinishedTask | Failed:
         try:
             return await self.train(task, model)
         except FedcompassError as error:
@@ -202,7 +202,7 @@ class SiteLink:
         except Exception as error:
             return Failed(f"{type(error).__name__}: {error}")
 
-    async def _keep(self, task: pb.Task, done: Trained | Failed) -> None:
+    async def _keep(self, task: pb.Task, done: FinishedTask | Failed) -> None:
         """Put an answer on disk, however often that takes: the disk may be full for a while."""
         pieces: Pieces = ()
         if isinstance(done, Failed):

@@ -10,7 +10,7 @@ import grpc
 from cryptography import x509
 
 from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.roster import RosterFile, fingerprint_of
+from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of
 
 __all__ = ["Context", "NotAdmitted", "Visitor", "Visitors"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedcompass.errors import ProjectError
 
-__all__ = ["Roster", "RosterFile", "fingerprint_of", "read_roster", "roster_text"]
+__all__ = ["SiteRoster", "RosterFile", "fingerprint_of", "read_roster", "roster_text"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
@@ -23,7 +23,7 @@ _HEADER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class SiteRoster:
     """The sites by the fingerprint of their certificate."""
 
     names: Mapping[str, str]
@@ -48,7 +48,7 @@ def roster_text(sites: Mapping[str, list[str]]) -> str:
     return _HEADER + "".join(lines)
 
 
-def read_roster(text: str) -> Roster:
+def read_roster(text: str) -> SiteRoster:
     """The roster in a file's text.
 
     Raises:
@@ -68,7 +68,7 @@ def read_roster(text: str) -> Roster:
                 raise ProjectError(
                     f"{other} and {name} have the same certificate; give each its own"
                 )
-    return Roster(names)
+    return SiteRoster(names)
 
 
 def _fingerprints(name: str, listed: object) -> list[str]:
@@ -97,7 +97,7 @@ class RosterFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int, int] | None = None  # inode, mtime and size of what was read
-        self.roster = Roster({})
+        self.roster = SiteRoster({})
         problem = self.refresh()
         if problem is not None:
             raise ProjectError(problem)
