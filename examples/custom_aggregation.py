@@ -1,7 +1,9 @@
 """An aggregation rule of your own: every update's length is clipped before it is averaged.
 
 It wraps the usual weighted sum, so weights, server optimizers and checkpoints keep working, and it
-combines with any scheduler.
+combines with any scheduler. An update is the start model less the end model: the global model moves
+against it. A rule that needs single updates at the commit, such as a median, keeps copies of them
+(`update.clone()`): the memory of `update` is used again for the next one.
 """
 
 from collections.abc import Sequence
@@ -47,7 +49,14 @@ class ClippedSum:
 
 
 register(
-    "fedcompass-clipped", Recipe("fedcompass, updates clipped", "compass", aggregator=ClippedSum)
+    "fedcompass-clipped",
+    Recipe(
+        "fedcompass, updates clipped",
+        "compass",
+        aggregator=ClippedSum,
+        # Which settings it heeds; `payload` is not among them: an end model is not to be clipped.
+        aggregation_keys=("staleness", "server", "weighting", "scale"),
+    ),
 )
 
 settings = {"name": "fedcompass-clipped", "min_steps": 8, "max_steps": 40}

@@ -2,6 +2,7 @@
 
 Updates are collected; a merge happens at the first answer after every `period` seconds. This is the
 whole of it: membership, task ids, refusals and the journal are the library's work.
+`fedcompass.simulate(experiment, executor="none")` makes the schedule without training.
 """
 
 from collections.abc import Sequence
@@ -54,7 +55,9 @@ class Periodic(NoDeadlines):
 
 
 register_policy("periodic", PeriodicSettings, Periodic)
-register("periodic", Recipe("merges every few seconds, whoever has answered", "periodic"))
+# Without `aggregation` a merge adds updates up, as FedCompass does; here it is their mean.
+mean = {"weighting": "share", "scale": "mean-share"}
+register("periodic", Recipe("merges what came every few seconds", "periodic", aggregation=mean))
 
 result = fedcompass.simulate(
     fedcompass.Experiment(strategy={"name": "periodic", "period": 4.0}, horizon=20.0)

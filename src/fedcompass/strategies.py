@@ -52,7 +52,20 @@ def _tier_average(model: "FlatState", settings: AggregationSettings) -> "Aggrega
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a named strategy is put together: which scheduler, and what differs from the defaults."""
+    """How a named strategy is put together: which scheduler, and what differs from the defaults.
+
+    summary: one line for `fedcompass strategies`.
+    scheduler: the name of a policy, built in or from `register_policy`.
+    scheduling: what differs from the defaults of that policy's settings.
+    aggregation: what differs from the defaults of `AggregationSettings`, which are FedCompass's: an
+        update weighs st(u) p_i, and a merge is their sum. A merge of any number of updates that
+        is to be their mean has `{"weighting": "share", "scale": "mean-share"}`.
+    variants: other defaults for the aggregation, by the name that `variant` gives.
+    aggregator: makes the aggregation rule; what it needs besides `AggregationSettings` is its own
+        affair, and not a setting of an experiment.
+    aggregation_keys: the settings among `AggregationSettings` that the aggregator looks at. Others
+        are refused in an experiment, rather than ignored.
+    """
 
     summary: str
     scheduler: str
@@ -60,7 +73,7 @@ class Recipe:
     aggregation: Mapping[str, Any] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     aggregator: NewAggregator = _weighted_sum
-    aggregation_keys: tuple[str, ...] = _AGGREGATION_KEYS  # those its aggregator uses
+    aggregation_keys: tuple[str, ...] = _AGGREGATION_KEYS
 
 
 @dataclass(frozen=True)
@@ -198,7 +211,11 @@ def names() -> list[str]:
 
 
 def register(name: str, recipe: Recipe) -> None:
-    """Make a strategy of your own known by name; the name must be free (or mean the same)."""
+    """Make a strategy of your own known by name; the name must be free (or mean the same).
+
+    It is known in this process only. Commands such as `fedcompass run` and `fedcompass deploy` know
+    what is in this file; a run of one's own strategy is resumed in Python, after this call.
+    """
     if _RECIPES.setdefault(name, recipe) != recipe:
         raise SettingsError(f"a strategy named {name!r} exists already; choose another name")
 

@@ -33,7 +33,11 @@ class Aggregator(Protocol):
 
     @property
     def payload(self) -> Payload:
-        """What the updates' trainable part must be."""
+        """What the updates' trainable part must be.
+
+        "delta" is w_start - w_end: a step against it, `model.trainable.sub_(update.trainable)`,
+        brings the model to where the client ended. "model" is w_end.
+        """
         ...
 
     @property
@@ -42,7 +46,12 @@ class Aggregator(Protocol):
         ...
 
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
-        """Add a checked update to a buffer and return the weight it got."""
+        """Add a checked update to a buffer and return the weight it got, for the journal.
+
+        The update's memory is the driver's, which writes the next update into it: a rule that needs
+        single updates at the commit, such as a median, keeps `update.clone()`. Leave it unchanged.
+        `update.averaged` and `update.counted` are the client's values, never changes.
+        """
         ...
 
     def commit(self, buffers: Sequence[BufferId]) -> None:

@@ -2,7 +2,7 @@
 
 `Scheduler` and `Roster` do the rest once for all: membership, task ids, refusals, quarantine, paces
 and unmerged updates. A new scheduler is one small class with this interface (the smallest is in
-`immediate.py`).
+`immediate.py`). To look at its schedule alone: `fedcompass.simulate(experiment, executor="none")`.
 """
 
 from collections.abc import Sequence
@@ -51,6 +51,10 @@ class Policy(Protocol):
     """Decides who trains how long and when to merge. Pure: no clock, no I/O, no randomness.
 
     Every method returns the commands it wants carried out, in order. `at` is the present time.
+
+    Commands are made by the roster: `start`, `fold`, `commit`. Each changes the roster when it is
+    called, so call them in the order in which they are returned, and return every one. A policy
+    without deadlines inherits their three methods from `NoDeadlines`.
     """
 
     @property
@@ -59,7 +63,11 @@ class Policy(Protocol):
         ...
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
-        """Members without a pace may start: the run begins, or one joined or was readmitted."""
+        """Members without a pace may start: the run begins, or one joined or was readmitted.
+
+        When the run begins these are all members so far; later it is one at a time. Who gets no
+        task now waits until a later call gives it one: it is among `roster.idle()` then.
+        """
         ...
 
     def accept(
@@ -67,7 +75,7 @@ class Policy(Protocol):
     ) -> list[Command]:
         """The member answered `task` with an update of `steps` steps; its pace is up to date.
 
-        The update must be folded. The member is idle now.
+        The update must be folded. The member is idle now; it may be given its next task here.
         """
         ...
 
@@ -76,8 +84,8 @@ class Policy(Protocol):
     ) -> list[Command]:
         """Stop waiting for the member: its task is lost, or it left or was quarantined.
 
-        `task` is what it held, None if it was waiting. One that stays and is still idle
-        afterwards goes through `again`.
+        `task` is what it held, None if it was waiting. One that left is not in `roster.members`
+        any more. One that stays and is still idle afterwards goes through `again`.
         """
         ...
 

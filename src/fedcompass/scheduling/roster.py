@@ -88,7 +88,14 @@ class Roster:
     def start(
         self, member: Member, steps: Steps, at: Seconds, group: GroupId | None = None
     ) -> StartTraining:
-        """Give a member a task on the present version."""
+        """Give a member a task on the present version.
+
+        Raises:
+            ValueError: it holds one already, is in quarantine, or the task has no steps; nothing
+                was changed.
+        """
+        if member.task is not None or member.quarantined or steps < 1:
+            raise ValueError(_why_not(member, steps, at))
         self.last_task += 1
         member.group = group
         member.task = order = StartTraining(
@@ -152,8 +159,18 @@ class Roster:
         return self.active_samples if self.weights == "samples" else self.active_count
 
     def commit(self, buffers: Iterable[BufferId], at: Seconds) -> Commit:
-        """Raise the version; the buffers' updates are merged."""
+        """Raise the version; the buffers' updates are merged.
+
+        Raises:
+            ValueError: a buffer holds no update; nothing was changed.
+        """
         chosen = tuple(buffers)
+        for buffer in chosen:
+            if buffer not in self.unmerged:
+                raise ValueError(
+                    f"buffer {buffer} has nothing to merge (t={at:g}s); commit only buffers that "
+                    "are in roster.unmerged"
+                )
         contributions: list[Fold] = []
         for buffer in chosen:
             contributions += self.unmerged.pop(buffer)
@@ -182,6 +199,19 @@ class Roster:
         for saved in state["unmerged"]:
             fold = _fold_from_json(saved)
             self.unmerged.setdefault(fold.buffer, []).append(fold)
+
+
+def _why_not(member: Member, steps: Steps, at: Seconds) -> str:
+    """Why a member cannot be given a task of so many steps."""
+    who = f"client {member.client!r}"
+    if member.task is not None:
+        return (
+            f"{who} holds task {member.task.task} and is given another (t={at:g}s); start only "
+            "members without a task, such as roster.idle() gives"
+        )
+    if member.quarantined:
+        return f"{who} is in quarantine and is given a task (t={at:g}s); start only others"
+    return f"{who} is given a task of {steps} steps (t={at:g}s); allowed: at least 1"
 
 
 def _member_to_json(member: Member) -> dict[str, Any]:

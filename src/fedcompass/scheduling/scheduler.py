@@ -168,7 +168,9 @@ class Scheduler:
             self._pace_settings, member.pace, event.steps_done, elapsed, event.compute_seconds
         )
         member.task, member.refusals = None, 0
-        return self.policy.accept(self.roster, member, task, event.steps_done, event.at)
+        commands = self.policy.accept(self.roster, member, task, event.steps_done, event.at)
+        _check_folded(commands, task, self.policy)
+        return commands
 
     def _on_joined(self, event: ClientJoined) -> list[Command]:
         commands: list[Command] = []
@@ -219,6 +221,21 @@ class Scheduler:
             return []
         self.roster.readmit(member)
         return self.policy.begin(self.roster, [member], event.at)
+
+
+def _check_folded(commands: list[Command], task: StartTraining, policy: Policy) -> None:
+    """Make sure that no accepted update is lost, whoever wrote the policy.
+
+    Raises:
+        ValueError: none of the commands folds the answer to the task.
+    """
+    for command in commands:
+        if type(command) is Fold and command.task == task.task:
+            return
+    raise ValueError(
+        f"{type(policy).__name__}.accept did not fold the update of client {task.client!r} for "
+        f"task {task.task}; return roster.fold(...) among its commands"
+    )
 
 
 def _check_samples(event: ClientJoined) -> None:
