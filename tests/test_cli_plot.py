@@ -18,7 +18,7 @@ with warnings.catch_warnings():
 
 pytest.importorskip("matplotlib", reason="drawing needs the plot extra")
 
-FOLD = {"command": "Commit", "at": 1.0, "version": 1}
+FOLD = {"command": "Commit", "at": 1.0, "version": 1, "buffers": [0]}
 
 
 def plot(*arguments: str) -> str:
