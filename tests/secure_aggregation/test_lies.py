@@ -361,8 +361,10 @@ def test_a_member_that_is_left_out_of_a_list_reveals_nothing(left_out_of: type, 
     def forge(to: ClientId, message: ToMember) -> ToMember:
         if to != LIAR or not isinstance(message, left_out_of):
             return message
-        field = "dealers" if isinstance(message, SharesDelivered) else "survivors"
-        return replace(message, **{field: others})
+        if isinstance(message, SharesDelivered):
+            return replace(message, dealers=others)
+        assert isinstance(message, SurvivorsListed)
+        return replace(message, survivors=others)
 
     conversation = Conversation(terms, vectors_for(terms), forge=forge)
     opened(conversation.play())

@@ -83,6 +83,7 @@ def test_small_groups_are_complete_and_large_ones_are_not() -> None:
         ({"threshold": 6}, "threshold is 6; allowed: 3 to 5"),
         ({"degree": 3}, "degree is 3; allowed: 4, or an even number from 2 up to it"),
         ({"degree": 6}, "degree is 6; allowed: 4, or an even number from 2 up to it"),
+        ({"merge": -1}, "merge is -1; allowed: 0 or more"),
         ({"length": 0}, "length is 0; allowed: 1 or more"),
         ({"clip": 0.0}, "clip is 0.0; allowed: 1e-12 to 1e+12"),
     ],

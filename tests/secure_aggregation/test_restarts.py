@@ -67,6 +67,13 @@ def test_what_is_saved_has_no_secret() -> None:
     assert member.to_json() == {"last_merges": {"run": 7}}
 
 
+def test_secrets_show_in_no_log() -> None:
+    member = Member("site-00", Unsigned(), lambda count: b"Z" * count)
+    member.begin(some_terms(3), np.zeros(7), 1.0)
+    assert member._round is not None
+    assert "ZZZZ" not in repr(vars(member._round))
+
+
 def test_secrets_are_gone_when_a_round_is_over() -> None:
     terms = some_terms(3)
     conversation = Conversation(terms, vectors_for(terms))
@@ -115,7 +122,14 @@ def test_a_member_begins_no_round_of_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "saved", [{}, {"last_merges": 3}, {"last_merges": {"run": "x"}}, {"last_merges": None}]
+    "saved",
+    [
+        {},
+        {"last_merges": 3},
+        {"last_merges": {"run": "x"}},
+        {"last_merges": {"run": 3.7}},
+        {"last_merges": None},
+    ],
 )
 def test_a_damaged_record_is_refused_rather_than_forgotten(saved: dict[str, object]) -> None:
     with pytest.raises(CheckpointError, match="the saved rounds of 'site-00' are "):

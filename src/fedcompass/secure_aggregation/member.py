@@ -86,11 +86,13 @@ class Member:
             CheckpointError: what was saved is damaged.
         """
         member = cls(name, identity, entropy)
-        try:
-            member._last_merges = {str(run): int(n) for run, n in saved["last_merges"].items()}
-        except (AttributeError, KeyError, TypeError, ValueError):
+        merges = saved.get("last_merges")
+        if not isinstance(merges, dict) or any(
+            type(number) is not int for number in merges.values()
+        ):
             raise CheckpointError(
                 f"the saved rounds of {name!r} are {dict(saved)!r}; allowed: last_merges with a "
                 "number for each run. Begin a new run"
-            ) from None
+            )
+        member._last_merges = merges.copy()
         return member

@@ -62,7 +62,7 @@ _ANSWERS = {
 }  # the phase that each message of the server ends
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # so that no traceback or log shows them
 class _Secrets:
     """Of one member in one round; never written anywhere.
 

@@ -1,11 +1,16 @@
 """The keys that everybody was told, and what follows from them for all: graph, holders, digests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fedcompass.errors import MessageRefused
 from fedcompass.secure_aggregation.graph import NeighbourGraph
 from fedcompass.secure_aggregation.messages import KeysAdvertised, ShareDigests
-from fedcompass.secure_aggregation.primitives import derived_key, digest, is_public_key
+from fedcompass.secure_aggregation.primitives import (
+    KEY_BYTES,
+    derived_key,
+    digest,
+    is_public_key,
+)
 from fedcompass.secure_aggregation.terms import Terms
 from fedcompass.vocabulary import ClientId
 
@@ -98,17 +103,18 @@ def check_names(
         )
 
 
-def check_keys(keys: Sequence[KeysAdvertised]) -> None:
-    """Public keys are ones, and no two are equal.
+def check_keys(keys: Sequence[KeysAdvertised], taken: Iterable[KeysAdvertised] = ()) -> None:
+    """Public keys are ones, and no two are equal, nor one that is taken.
 
     Raises:
         MessageRefused: naming the member whose key is wrong.
     """
-    seen: set[bytes] = set()
+    seen = {key for each in taken for key in (each.mask_key, each.seal_key)}
     for each in keys:
         for key in (each.mask_key, each.seal_key):
             if key in seen or not is_public_key(key):
                 raise MessageRefused(
-                    f"a key of {each.member!r} is {key.hex()!r}; allowed: fresh X25519 public keys"
+                    f"a key of {each.member!r} is {key[:KEY_BYTES].hex()!r}; "
+                    "allowed: fresh X25519 public keys"
                 )
             seen.add(key)

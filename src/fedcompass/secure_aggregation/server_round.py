@@ -127,7 +127,7 @@ class ServerRound:
     def _take(self, answer: Answer) -> None:
         match answer:
             case KeysAdvertised():
-                check_keys([*self._keys.values(), answer])
+                check_keys([answer], taken=self._keys.values())
                 self._keys[answer.member] = answer
             case SharesDealt():
                 self._take_shares(answer)

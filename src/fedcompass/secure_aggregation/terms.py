@@ -53,8 +53,9 @@ class Terms:
             raise SettingsError(
                 f"degree is {self.degree}; allowed: {count - 1}, or an even number from 2 up to it"
             )
-        if self.length < 1:
-            raise SettingsError(f"length is {self.length}; allowed: 1 or more")
+        for name, value, least in (("merge", self.merge, 0), ("length", self.length, 1)):
+            if value < least:
+                raise SettingsError(f"{name} is {value}; allowed: {least} or more")
         _ = self.encoding.scale  # refuses a wrong clip or number of bits
 
     @property
