@@ -24,6 +24,7 @@ RANKS = {
     "settings": 2,
     "scheduling": 3,
     "aggregation": 3,
+    "secure_aggregation": 3,
     "training": 3,
     "models": 3,
     "data": 3,
@@ -45,6 +46,7 @@ ONLY = {
     "settings": {"vocabulary", "errors", "setting_tables"},
     "scheduling": {"vocabulary", "errors", "settings"},
     "aggregation": {"vocabulary", "errors", "settings"},
+    "secure_aggregation": {"vocabulary", "errors"},
     "theory": {"vocabulary", "errors", "settings", "scheduling"},
     "runs": {"vocabulary", "errors", "finite_json", "scheduling"},
 }
@@ -194,6 +196,12 @@ def test_the_core_imports_only_what_it_stands_on(unit: str) -> None:
 def test_schedulers_see_no_tensor_clock_or_randomness() -> None:
     for path in files_of("scheduling"):
         assert not libraries(path) & IMPURE, f"{name_of(path)} is not pure"
+
+
+def test_secure_rounds_see_no_tensor_clock_socket_or_randomness_of_their_own() -> None:
+    for path in files_of("secure_aggregation"):
+        impure = libraries(path) & (IMPURE - {"numpy"} | {"secrets"})
+        assert not impure, f"{name_of(path)} is not pure: {impure}"
 
 
 def test_nobody_imports_the_command_line() -> None:

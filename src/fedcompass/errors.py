@@ -17,6 +17,8 @@ FedcompassError
 ├── ProcessFailed            a process of a federation did not start or kept dying
 ├── AppError                 a user's app.py does not load or run; names file and line
 ├── WireError                a message between two processes that is malformed or too large
+├── MessageRefused           a message that does not belong to a secure round; nothing was changed
+├── EncodingError            values that a secure sum has no room for
 ├── WorkerLost               a site's worker is not there, or died with a task in hand
 ├── WorkerRefused            a site's worker answered that it could not do what was asked
 └── MissingExtra             an optional package is not installed; names its `pip install` line
@@ -29,10 +31,12 @@ __all__ = [
     "AppError",
     "CheckpointError",
     "DataError",
+    "EncodingError",
     "EventRefused",
     "FedcompassError",
     "JournalError",
     "LayoutMismatch",
+    "MessageRefused",
     "MissingExtra",
     "ProcessFailed",
     "ProjectError",
@@ -120,6 +124,14 @@ class AppError(FedcompassError):
 
 class WireError(FedcompassError):
     """A message between two processes of a federation is malformed or larger than allowed."""
+
+
+class MessageRefused(FedcompassError):
+    """A message does not belong to a secure round or its phase, or cannot be true."""
+
+
+class EncodingError(FedcompassError, ValueError):
+    """Values that a secure sum has no room for: not finite, beyond the clip, or too many."""
 
 
 class WorkerLost(FedcompassError):

@@ -1,0 +1,1 @@
+"""A server that sees only sums: masks that cancel, and shares to open them when members vanish."""
