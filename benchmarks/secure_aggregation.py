@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from fedcompass.secure_aggregation.member import Member
+from fedcompass.secure_aggregation.member import MaskingMember
 from fedcompass.secure_aggregation.messages import FromMember, Send, SumOpened, Unsigned
 from fedcompass.secure_aggregation.server_round import ServerRound
 from fedcompass.secure_aggregation.terms import terms_for
@@ -35,7 +35,7 @@ def round_seconds(count: int, length: int) -> tuple[float, float, float]:
     names = tuple(f"site-{number:03}" for number in range(count))
     terms = terms_for("benchmark", 1, names, length, clip=1.0)
     values = np.random.default_rng(0).uniform(-1, 1, length).astype(np.float32)
-    members = {name: Member(name, Unsigned(), os.urandom) for name in names}
+    members = {name: MaskingMember(name, Unsigned(), os.urandom) for name in names}
     at_members, at_server, plain, server = Clock(), Clock(), Clock(), ServerRound(terms)
     waiting: list[FromMember] = [
         at_members.run(member.begin, terms, values, 1 / count) for member in members.values()

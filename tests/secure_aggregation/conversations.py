@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from fedcompass.errors import MessageRefused
 from fedcompass.secure_aggregation.fixed_point import Bits
-from fedcompass.secure_aggregation.member import Member
+from fedcompass.secure_aggregation.member import MaskingMember
 from fedcompass.secure_aggregation.messages import (
     FromMember,
-    Identity,
     InputMasked,
     KeysAdvertised,
     MemberAborted,
@@ -27,6 +26,7 @@ from fedcompass.secure_aggregation.messages import (
     ServerOutput,
     SharesDealt,
     SharesRevealed,
+    Signer,
     SumOpened,
     SurvivorsConfirmed,
     ToMember,
@@ -105,7 +105,7 @@ class Certificates:
         return True
 
 
-def certificates(members: tuple[ClientId, ...]) -> dict[ClientId, Identity]:
+def certificates(members: tuple[ClientId, ...]) -> dict[ClientId, Signer]:
     keys = {name: Ed25519PrivateKey.from_private_bytes(drawn(name)(32)) for name in members}
     return {name: Certificates(name, keys) for name in members}
 
@@ -132,13 +132,15 @@ class Conversation:
     silent: Mapping[ClientId, Phase] = field(default_factory=dict)
     change: Callable[[FromMember], FromMember] = _unchanged
     forge: Callable[[ClientId, ToMember], ToMember] = _untouched
-    identities: Mapping[ClientId, Identity] = field(default_factory=dict)
+    identities: Mapping[ClientId, Signer] = field(default_factory=dict)
     seed: object = 0
 
     def __post_init__(self) -> None:
         self.server = ServerRound(self.terms)
         self.members = {
-            name: Member(name, self.identities.get(name, Unsigned()), drawn((self.seed, name)))
+            name: MaskingMember(
+                name, self.identities.get(name, Unsigned()), drawn((self.seed, name))
+            )
             for name in self.terms.members
         }
         self.heard: list[FromMember] = []  # all that the server gets to see

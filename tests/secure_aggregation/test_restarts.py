@@ -14,7 +14,7 @@ from tests.secure_aggregation.conversations import (
 )
 
 from fedcompass.errors import CheckpointError, EncodingError, MessageRefused
-from fedcompass.secure_aggregation.member import Member
+from fedcompass.secure_aggregation.member import MaskingMember
 from fedcompass.secure_aggregation.messages import (
     InputMasked,
     KeysAdvertised,
@@ -24,10 +24,10 @@ from fedcompass.secure_aggregation.messages import (
 )
 
 
-def restarted(member: Member, seed: object = 0) -> Member:
+def restarted(member: MaskingMember, seed: object = 0) -> MaskingMember:
     """As after kill -9: what was on disk, and nothing of what was in memory."""
     saved = json.loads(json.dumps(member.to_json()))
-    return Member.from_json(member.name, Unsigned(), drawn(seed), saved)
+    return MaskingMember.from_json(member.name, Unsigned(), drawn(seed), saved)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.OVER])
@@ -54,7 +54,7 @@ def test_a_member_that_restarts_in_any_phase_answers_no_more_and_the_others_go_o
 
 def test_after_a_restart_the_next_merge_has_other_masks_even_with_the_same_entropy() -> None:
     terms = some_terms(3)
-    member = Member("site-00", Unsigned(), drawn("stuck"))
+    member = MaskingMember("site-00", Unsigned(), drawn("stuck"))
     first = member.begin(terms, np.zeros(7), 1.0)
     later = restarted(member, "stuck").begin(some_terms(3, merge=2), np.zeros(7), 1.0)
     assert first.mask_key != later.mask_key
@@ -62,13 +62,13 @@ def test_after_a_restart_the_next_merge_has_other_masks_even_with_the_same_entro
 
 
 def test_what_is_saved_has_no_secret() -> None:
-    member = Member("site-00", Unsigned(), drawn(0))
+    member = MaskingMember("site-00", Unsigned(), drawn(0))
     member.begin(some_terms(3, merge=7), np.zeros(7), 1.0)
     assert member.to_json() == {"last_merges": {"run": 7}}
 
 
 def test_secrets_show_in_no_log() -> None:
-    member = Member("site-00", Unsigned(), lambda count: b"Z" * count)
+    member = MaskingMember("site-00", Unsigned(), lambda count: b"Z" * count)
     member.begin(some_terms(3), np.zeros(7), 1.0)
     assert member._round is not None
     assert "ZZZZ" not in repr(vars(member._round))
@@ -97,7 +97,7 @@ def test_a_vector_is_masked_once_and_then_forgotten() -> None:
 
 
 def test_a_new_round_gives_an_open_one_up() -> None:
-    member = Member("site-00", Unsigned(), drawn(0))
+    member = MaskingMember("site-00", Unsigned(), drawn(0))
     old, new = some_terms(3), some_terms(3, merge=2)
     member.begin(old, np.zeros(7), 1.0)
     assert isinstance(member.begin(new, np.zeros(7), 1.0), KeysAdvertised)
@@ -106,7 +106,7 @@ def test_a_new_round_gives_an_open_one_up() -> None:
 
 
 def test_a_vector_that_does_not_fit_begins_no_round() -> None:
-    member = Member("site-00", Unsigned(), drawn(0))
+    member = MaskingMember("site-00", Unsigned(), drawn(0))
     with pytest.raises(EncodingError) as caught:
         member.begin(some_terms(3), np.zeros(8), 1.0)
     assert str(caught.value) == "the vector of 'site-00' has shape [8]; allowed: [7]"
@@ -118,7 +118,7 @@ def test_a_vector_that_does_not_fit_begins_no_round() -> None:
 
 def test_a_member_begins_no_round_of_others() -> None:
     with pytest.raises(MessageRefused, match=r"'stranger' is not among the members \['site-00'"):
-        Member("stranger", Unsigned(), drawn(0)).begin(some_terms(3), np.zeros(7), 1.0)
+        MaskingMember("stranger", Unsigned(), drawn(0)).begin(some_terms(3), np.zeros(7), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,4 @@ def test_a_member_begins_no_round_of_others() -> None:
 )
 def test_a_damaged_record_is_refused_rather_than_forgotten(saved: dict[str, object]) -> None:
     with pytest.raises(CheckpointError, match="the saved rounds of 'site-00' are "):
-        Member.from_json("site-00", Unsigned(), drawn(0), saved)
+        MaskingMember.from_json("site-00", Unsigned(), drawn(0), saved)

@@ -8,22 +8,22 @@ from numpy.typing import NDArray
 
 from fedcompass.errors import CheckpointError, EncodingError, MessageRefused
 from fedcompass.secure_aggregation.member_round import MemberRound
-from fedcompass.secure_aggregation.messages import FromMember, Identity, KeysAdvertised, ToMember
+from fedcompass.secure_aggregation.messages import FromMember, KeysAdvertised, Signer, ToMember
 from fedcompass.secure_aggregation.shares import Entropy
 from fedcompass.secure_aggregation.terms import Terms
 from fedcompass.vocabulary import ClientId
 
-__all__ = ["Member"]
+__all__ = ["MaskingMember"]
 
 
-class Member:
+class MaskingMember:
     """Begins rounds, and remembers over restarts which merges it has begun.
 
     A round's secrets live in memory only. After a restart the open round is over for this member:
     it can neither answer in it nor begin it anew, so no mask ever covers two vectors.
     """
 
-    def __init__(self, name: ClientId, identity: Identity, entropy: Entropy) -> None:
+    def __init__(self, name: ClientId, identity: Signer, entropy: Entropy) -> None:
         self.name = name
         self._identity, self._entropy = identity, entropy
         self._last_merges: dict[str, int] = {}  # by run; only ever rise
@@ -78,8 +78,8 @@ class Member:
 
     @classmethod
     def from_json(
-        cls, name: ClientId, identity: Identity, entropy: Entropy, saved: Mapping[str, Any]
-    ) -> "Member":
+        cls, name: ClientId, identity: Signer, entropy: Entropy, saved: Mapping[str, Any]
+    ) -> "MaskingMember":
         """The member after a restart, in no round.
 
         Raises:

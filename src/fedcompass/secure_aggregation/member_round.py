@@ -11,11 +11,18 @@ import numpy as np
 
 from fedcompass.errors import MessageRefused
 from fedcompass.secure_aggregation.fixed_point import Words
+from fedcompass.secure_aggregation.key_roster import (
+    KeyRoster,
+    check_keys,
+    check_names,
+    mask_private_key,
+    seed_digest,
+    signed_keys,
+)
 from fedcompass.secure_aggregation.masks import checked, pair_mask_key, self_mask_key
 from fedcompass.secure_aggregation.messages import (
     ConfirmationsListed,
     FromMember,
-    Identity,
     InputMasked,
     KeysAdvertised,
     KeysListed,
@@ -25,6 +32,7 @@ from fedcompass.secure_aggregation.messages import (
     SharesDealt,
     SharesDelivered,
     SharesRevealed,
+    Signer,
     SurvivorsConfirmed,
     SurvivorsListed,
     ToMember,
@@ -37,14 +45,6 @@ from fedcompass.secure_aggregation.primitives import (
     public_key,
     sealed,
     stream,
-)
-from fedcompass.secure_aggregation.roster import (
-    KeyRoster,
-    check_keys,
-    check_names,
-    mask_private_key,
-    seed_digest,
-    signed_keys,
 )
 from fedcompass.secure_aggregation.shares import Entropy, split
 from fedcompass.secure_aggregation.terms import Terms
@@ -84,7 +84,7 @@ class MemberRound:
     """Answers each message of the server once; what does not belong there is refused."""
 
     def __init__(
-        self, terms: Terms, member: ClientId, words: Words, identity: Identity, entropy: Entropy
+        self, terms: Terms, member: ClientId, words: Words, identity: Signer, entropy: Entropy
     ) -> None:
         self.phase = Phase.KEYS
         self._terms, self._context = terms, terms.context

@@ -18,7 +18,7 @@ __all__ = [
     "Answer",
     "ConfirmationsListed",
     "FromMember",
-    "Identity",
+    "Signer",
     "InputMasked",
     "KeysAdvertised",
     "KeysListed",
@@ -53,7 +53,7 @@ class Phase(StrEnum):
     OVER = "over"
 
 
-class Identity(Protocol):
+class Signer(Protocol):
     """A member's signing key and everybody's certificates: the place for the site's own."""
 
     def sign(self, text: bytes) -> bytes:

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcompass.secure_aggregation.fixed_point import Words
+from fedcompass.secure_aggregation.key_roster import KeyRoster, mask_private_key, seed_digest
 from fedcompass.secure_aggregation.masks import opens, pair_mask_key, self_mask_key
 from fedcompass.secure_aggregation.messages import SharesRevealed
 from fedcompass.secure_aggregation.primitives import public_key, stream
-from fedcompass.secure_aggregation.roster import KeyRoster, mask_private_key, seed_digest
 from fedcompass.secure_aggregation.shares import combined
 from fedcompass.vocabulary import ClientId
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedcompass.errors import MessageRefused
 from fedcompass.secure_aggregation.fixed_point import Words
+from fedcompass.secure_aggregation.key_roster import KeyRoster, check_keys
 from fedcompass.secure_aggregation.masks import word_count
 from fedcompass.secure_aggregation.messages import (
     Answer,
@@ -32,7 +33,6 @@ from fedcompass.secure_aggregation.messages import (
     ToMember,
 )
 from fedcompass.secure_aggregation.opening import SumDoesNotOpen, opened_sum
-from fedcompass.secure_aggregation.roster import KeyRoster, check_keys
 from fedcompass.secure_aggregation.terms import Terms
 from fedcompass.vocabulary import ClientId
 
