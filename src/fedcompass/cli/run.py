@@ -139,6 +139,8 @@ def _report(result: "Result", *, trained: bool) -> str:
         f"  updates per client {' '.join(map(str, summary['updates_per_client'][:20]))}",
         f"  steps per client   {' '.join(map(str, summary['steps_per_client'][:20]))}",
     ]
+    if "epsilon_per_client" in summary:
+        lines += _privacy_lines(experiment, summary)
     if summary["refused"]:
         lines.append(f"  refused updates    {summary['refused']} (reasons in the journal)")
     if summary["pending_updates"]:
@@ -149,6 +151,25 @@ def _report(result: "Result", *, trained: bool) -> str:
     if (wrong := trouble(summary)) is not None:
         lines.append(f"  WARNING            {wrong}")
     return "\n".join(lines)
+
+
+def _privacy_lines(experiment: "Experiment", summary: dict[str, Any]) -> list[str]:
+    """What each client has spent, and for what."""
+    privacy, spent = experiment.privacy, summary["epsilon_per_client"]
+    noise = sorted(set(summary["noise_per_client"]))
+    told = f"{noise[0]:.3g}" + (f" to {noise[-1]:.3g}" if len(noise) > 1 else "")
+    lines = [
+        f"  privacy            epsilon at most {_per_client(privacy.epsilon)}, delta "
+        f"{_per_client(privacy.delta)}; clip {_per_client(privacy.clip)}, noise {told}",
+        f"  epsilon per client {' '.join(f'{epsilon:.2f}' for epsilon in spent[:20])}",
+    ]
+    if left := summary["budget_spent"]:
+        lines.append(f"  budget spent, left {' '.join(map(str, left[:20]))}")
+    return lines
+
+
+def _per_client(value: Any) -> str:
+    return " ".join(f"{number:g}" for number in value) if isinstance(value, tuple) else f"{value:g}"
 
 
 def _by_plan(summary: dict[str, Any]) -> str:
