@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from fedcompass.errors import SettingsError
 from fedcompass.settings import Settings
 from fedcompass.settings.per_client import PerClient, numbers, spread_out
 
@@ -62,11 +63,11 @@ class PrivacySettings(Settings):
         """Refuse a list that has not one value per client.
 
         Raises:
-            ValueError: naming the list.
+            SettingsError: naming the list.
         """
         for name in _LISTS:
             values = getattr(self, name)
             if isinstance(values, tuple) and len(values) != clients:
-                raise ValueError(
+                raise SettingsError(
                     f"privacy.{name} has {len(values)} values for {clients} clients; give one each"
                 )

@@ -78,6 +78,8 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
                     f"a layer's weight of shape {list(p.shape)} has no gradient for each of "
                     f"{samples} samples: the model does not keep them apart, or does not use it"
                 )
+            # One that is not finite cannot be clipped: it would be more than the clip.
+            torch.nan_to_num_(p.grad_sample, nan=0.0, posinf=0.0, neginf=0.0)
         self.step()
         return told
 
