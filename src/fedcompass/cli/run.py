@@ -126,7 +126,7 @@ def _report(result: "Result", *, trained: bool) -> str:
     from fedcompass.simulation.ending import trouble
 
     experiment, summary = result.experiment, result.summary
-    lines = [describe(experiment)]
+    lines = [describe(experiment), *_privacy_line(experiment, summary)]
     if trained:
         lines += _accuracy_lines(result)
     lines += [
@@ -139,8 +139,7 @@ def _report(result: "Result", *, trained: bool) -> str:
         f"  updates per client {' '.join(map(str, summary['updates_per_client'][:20]))}",
         f"  steps per client   {' '.join(map(str, summary['steps_per_client'][:20]))}",
     ]
-    if "epsilon_per_client" in summary:
-        lines += _privacy_lines(experiment, summary)
+    lines += _spent_lines(summary)
     if summary["refused"]:
         lines.append(f"  refused updates    {summary['refused']} (reasons in the journal)")
     if summary["pending_updates"]:
@@ -153,17 +152,25 @@ def _report(result: "Result", *, trained: bool) -> str:
     return "\n".join(lines)
 
 
-def _privacy_lines(experiment: "Experiment", summary: dict[str, Any]) -> list[str]:
-    """What each client has spent, and for what."""
-    privacy, spent = experiment.privacy, summary["epsilon_per_client"]
-    noise = sorted(set(summary["noise_per_client"]))
+def _privacy_line(experiment: "Experiment", summary: dict[str, Any]) -> list[str]:
+    """What clients may spend, and how their steps are private, if they are."""
+    if "noise_per_client" not in summary:
+        return []
+    privacy, noise = experiment.privacy, sorted(set(summary["noise_per_client"]))
     told = f"{noise[0]:.3g}" + (f" to {noise[-1]:.3g}" if len(noise) > 1 else "")
-    lines = [
+    return [
         f"  privacy            epsilon at most {_per_client(privacy.epsilon)}, delta "
-        f"{_per_client(privacy.delta)}; clip {_per_client(privacy.clip)}, noise {told}",
-        f"  epsilon per client {' '.join(f'{epsilon:.2f}' for epsilon in spent[:20])}",
+        f"{_per_client(privacy.delta)}; clip {_per_client(privacy.clip)}, noise {told}"
     ]
-    if left := summary["budget_spent"]:
+
+
+def _spent_lines(summary: dict[str, Any]) -> list[str]:
+    """What each client has spent, and who left for it."""
+    spent, left = summary.get("epsilon_per_client", []), summary.get("budget_spent", [])
+    lines = []
+    if spent:
+        lines.append(f"  epsilon per client {' '.join(f'{value:.2f}' for value in spent[:20])}")
+    if left:
         lines.append(f"  budget spent, left {' '.join(map(str, left[:20]))}")
     return lines
 

@@ -86,7 +86,7 @@ def test_a_task_that_failed_stays_charged(tmp_path: Path) -> None:
 
 
 def test_the_last_task_is_cut_then_the_site_says_that_its_budget_is_spent(tmp_path: Path) -> None:
-    private, done = rounds(tmp_path), []
+    private, done = rounds(tmp_path), list[int]()
     while not done or done[-1] == 40:
         done.append(private.run(start_state()[1], steps=40, task=len(done)).steps_done)
     assert 1 <= done[-1] < 40
