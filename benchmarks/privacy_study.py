@@ -2,8 +2,8 @@
 
     python -m benchmarks.privacy_study
 
-A row is a strategy. Accuracy is that of the last evaluation, mean ± standard deviation over seeds;
-spent is the mean ε of the fastest client, of the slowest, and of all.
+Accuracy is that of the last evaluation in percent, mean ± standard deviation over seeds. Fastest,
+slowest, all: the mean ε that the fastest client has spent, the slowest, and all on average.
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,21 @@ ROOT = Path(__file__).parent.parent
 
 
 def lines_of(study: Path) -> Iterator[str]:
-    """A study's table in Markdown, of the seeds that have all their runs."""
+    """A study's table in Markdown; of each budget, the seeds that have the runs of all rows."""
     plan = Sweep.from_toml(study).plan()
     found = Results.of_plan(plan, Store(ROOT / "results" / f"{study.stem}.jsonl"))
+    missing = {(run.labels["budget"], run.seed) for run in found.runs if not run.is_done}
     cells: dict[tuple[str, str], list[Record]] = {}
     for run in found.runs:
-        if run.record is not None and run.record.is_done and run.record.seed in _whole(found):
-            cells.setdefault((run.labels["budget"], run.labels["row"]), []).append(run.record)
-    seeds = ", ".join(map(str, sorted(_whole(found))))
-    yield f"{study.stem}: seeds {seeds or 'none yet'}"
-    yield "| budget | strategy | accuracy | spent: fastest | slowest | all | steps | updates |"
-    yield "|---|---|---|---|---|---|---|---|"
+        budget = run.labels["budget"]
+        if run.record is not None and (budget, run.seed) not in missing:
+            cells.setdefault((budget, run.labels["row"]), []).append(run.record)
+    yield f"`{study.stem}`\n"
+    yield "| budget | strategy | seeds | accuracy | fastest | slowest | all | steps | updates |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for (budget, row), records in cells.items():
-        yield f"| {budget} | {row} | {_accuracy(records)} | {_spent(records)} | {_work(records)} |"
-
-
-def _whole(found: Results) -> set[int]:
-    """The seeds of which no run is missing."""
-    missing = {run.seed for run in found.runs if run.record is None or not run.record.is_done}
-    return {run.seed for run in found.runs} - missing
+        told = [str(len(records)), _accuracy(records), _spent(records), _work(records)]
+        yield f"| {budget} | {row} | {' | '.join(told)} |"
 
 
 def _accuracy(records: list[Record]) -> str:
