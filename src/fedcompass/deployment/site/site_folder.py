@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from fedcompass.deployment.addresses import Address, is_loopback, split_address
+from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
 from fedcompass.settings import Settings
@@ -110,12 +111,19 @@ class SiteFolder:
     @property
     def authority(self) -> Path | None:
         """The federation's CA certificate."""
-        return None if self.settings.insecure else self.folder / "ca.pem"
+        return None if self.settings.insecure else self.folder / "ca.crt"
 
     @property
-    def key(self) -> Path | None:
-        """The site's private key."""
-        return None if self.settings.insecure else self.folder / "site.key"
+    def identity(self) -> Identity | None:
+        """Who the site is for the server."""
+        if self.settings.insecure:
+            return None
+        return Identity(self.folder / "ca.crt", self.folder / "site.crt", self.folder / "site.key")
+
+    @property
+    def flower_key(self) -> Path | None:
+        """The private key by which Flower knows the site."""
+        return None if self.settings.insecure else self.folder / "flower.key"
 
     @property
     def state(self) -> Path:

@@ -1,0 +1,105 @@
+"""Sites are added and revoked one at a time, as a whole or not at all."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedcompass.deployment.operator.project_files import init_project
+from fedcompass.deployment.operator.site_admission import add_site, revoke_site
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of
+from fedcompass.errors import ProjectError, SettingsError
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "federation"
+    init_project(folder, "fl.example:9092", ["north", "south"])
+    return folder
+
+
+def listed(project: Path) -> dict[str, list[str]]:
+    return RosterFile(project / "roster.toml").roster.fingerprints
+
+
+def print_of(certificate: Path) -> str:
+    return fingerprint_of(certificate.read_bytes())
+
+
+def settings(project: Path, name: str) -> dict[str, object]:
+    return SiteFolder(project / "sites" / name).settings.settings
+
+
+def test_a_site_that_is_added_gets_a_whole_folder_and_is_on_the_roster(project: Path) -> None:
+    folder = add_site(project, "east")
+    names = {path.name for path in (project / "sites" / "north").iterdir()}
+    assert {path.name for path in folder.iterdir()} == names
+    assert settings(project, "east") == {"number": 2, "sites": 3}
+    assert list(listed(project)) == ["north", "south", "east"]
+    assert listed(project)["east"] == [print_of(folder / "site.crt")]
+    assert print_of(project / "certificates" / "sites" / "east.crt") == listed(project)["east"][0]
+
+
+def test_a_site_is_not_added_twice(project: Path) -> None:
+    before = (project / "roster.toml").read_text()
+    with pytest.raises(ProjectError, match=r"north is on the roster already.*revoke-site"):
+        add_site(project, "north")
+    with pytest.raises(SettingsError, match="site name 'a/b'"):
+        add_site(project, "a/b")
+    assert (project / "roster.toml").read_text() == before
+
+
+def test_without_the_authoritys_key_no_site_is_added_and_nothing_is_left(project: Path) -> None:
+    (project / "certificates" / "ca.key").rename(project / "offline.key")
+    before = sorted(project.rglob("*"))
+    with pytest.raises(ProjectError, match=r"ca\.key is not here; bring it back"):
+        add_site(project, "east")
+    assert sorted(project.rglob("*")) == before
+    assert "east" not in listed(project)
+
+
+def test_a_revoked_site_is_off_the_roster_and_the_others_stay(project: Path) -> None:
+    north = listed(project)["north"]
+    revoke_site(project, "south")
+    assert listed(project) == {"north": north}
+    assert not (project / "certificates" / "sites" / "south.crt").exists()
+    with pytest.raises(ProjectError, match=r"'south' is not on the roster of .*; on it: north"):
+        revoke_site(project, "south")
+
+
+def test_a_revoked_name_gets_a_new_key_and_keeps_its_other_files(project: Path) -> None:
+    old = listed(project)["south"]
+    key = (project / "sites" / "south" / "site.key").read_bytes()
+    (project / "sites" / "south" / "app.py").write_text("# mine")
+    revoke_site(project, "south")
+    folder = add_site(project, "south")
+    assert listed(project)["south"] == [print_of(folder / "site.crt")] != old
+    assert (folder / "site.key").read_bytes() != key
+    assert (folder / "app.py").read_text() == "# mine"
+    assert settings(project, "south") == {"number": 1, "sites": 2}
+
+
+def test_a_removed_site_that_is_added_again_gets_the_number_that_is_free(project: Path) -> None:
+    add_site(project, "west")
+    revoke_site(project, "south")
+    shutil.rmtree(project / "sites" / "south")
+    for name in ("south", "east"):
+        add_site(project, name)
+    names = ("north", "south", "west", "east")
+    assert [settings(project, name)["number"] for name in names] == [0, 1, 2, 3]
+    assert settings(project, "east")["sites"] == 4
+
+
+def test_numbers_of_folders_that_are_gone_are_not_given_again(project: Path) -> None:
+    shutil.rmtree(project / "sites" / "north")
+    add_site(project, "west")
+    assert settings(project, "west") == {"number": 2, "sites": 3}
+
+
+def test_a_damaged_roster_is_told_and_not_written_over(project: Path) -> None:
+    (project / "roster.toml").write_text("north = [")
+    with pytest.raises(ProjectError, match=r"roster .*roster\.toml: not TOML"):
+        add_site(project, "east")
+    assert (project / "roster.toml").read_text() == "north = ["
+    assert not (project / "sites" / "east").exists()
