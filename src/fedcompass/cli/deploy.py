@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.deploy_sites import add_site, renew, revoke_site
+from fedcompass.cli.deploy_sites import add_site, renew, request, revoke_site
 from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
 from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
@@ -25,6 +25,7 @@ deploy = typer.Typer(
 
 deploy.command("add-site")(add_site)
 deploy.command("revoke-site")(revoke_site)
+deploy.command()(request)
 deploy.command()(renew)
 
 _TICK = 0.2

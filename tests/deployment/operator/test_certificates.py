@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedcompass.deployment.operator import certificate_dates
-from fedcompass.deployment.operator.certificate_dates import check_dates, read_certificate
+from fedcompass.deployment import certificate_dates
+from fedcompass.deployment.certificate_dates import check_dates, read_certificate
 from fedcompass.deployment.operator.certificates import (
     make_authority,
     make_server_certificate,

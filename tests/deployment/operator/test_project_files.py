@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fedcompass.deployment.addresses import split_address
+from fedcompass.deployment.certificate_dates import read_certificate
 from fedcompass.deployment.operator import project_files
-from fedcompass.deployment.operator.certificate_dates import read_certificate
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.project import ServerProject

@@ -1,12 +1,22 @@
 """Sites are added and revoked one at a time, as a whole or not at all."""
 
+import base64
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
+from fedcompass.deployment.certificate_dates import public_key_of
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.site_admission import add_site, revoke_site
+from fedcompass.deployment.operator.site_requests import (
+    key_digest,
+    make_request,
+    read_request,
+)
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of
 from fedcompass.errors import ProjectError, SettingsError
@@ -95,6 +105,49 @@ def test_numbers_of_folders_that_are_gone_are_not_given_again(project: Path) -> 
     shutil.rmtree(project / "sites" / "north")
     add_site(project, "west")
     assert settings(project, "west") == {"number": 2, "sites": 3}
+
+
+def test_a_site_is_added_where_all_folders_were_handed_over_and_removed(project: Path) -> None:
+    shutil.rmtree(project / "sites")
+    add_site(project, "west")
+    assert settings(project, "west") == {"number": 2, "sites": 3}
+    assert stat.S_IMODE((project / "sites").stat().st_mode) == 0o700
+
+
+def test_a_site_that_made_its_own_key_gets_a_certificate_for_it_and_no_key(
+    project: Path, tmp_path: Path
+) -> None:
+    digest = make_request(tmp_path / "west")
+    key = read_request(tmp_path / "west" / "site.csr")
+    assert key_digest(key) == digest
+    revoke_site(project, "south")
+    for name in ("west", "south"):  # a new folder, and one with an earlier key in it
+        folder = add_site(project, name, key)
+        assert public_key_of(folder / "site.crt") == key
+        assert not (folder / "site.key").exists()
+
+
+def test_a_request_keeps_the_key_that_is_there_and_is_repeated_at_will(tmp_path: Path) -> None:
+    first = make_request(tmp_path / "west")
+    assert stat.S_IMODE((tmp_path / "west" / "site.key").stat().st_mode) == 0o600
+    assert b"PRIVATE" not in (tmp_path / "west" / "site.csr").read_bytes()
+    assert make_request(tmp_path / "west") == first
+
+
+def test_what_is_no_request_is_refused_in_one_line(tmp_path: Path) -> None:
+    make_request(tmp_path / "west")
+    whole = (tmp_path / "west" / "site.csr").read_bytes()
+    der = x509.load_pem_x509_csr(whole).public_bytes(serialization.Encoding.DER)
+    forged = der[:-1] + bytes([der[-1] ^ 1])  # signed by nobody who has the key
+    pem = b"-----BEGIN CERTIFICATE REQUEST-----\n%s-----END CERTIFICATE REQUEST-----\n"
+    for content in (b"hello", pem % base64.encodebytes(forged)):
+        (tmp_path / "bad.csr").write_bytes(content)
+        with pytest.raises(ProjectError, match=r"bad\.csr is no certificate request"):
+            read_request(tmp_path / "bad.csr")
+    with pytest.raises(ProjectError, match="No such file"):
+        read_request(tmp_path / "missing.csr")
+    with pytest.raises(SettingsError, match="site name 'Two Words'"):
+        make_request(tmp_path / "Two Words")
 
 
 def test_a_damaged_roster_is_told_and_not_written_over(project: Path) -> None:

@@ -1,7 +1,7 @@
 """A federation's own certificate authority (CA), and what it signs for the server and the sites.
 
 Secret, and readable by its owner only from the moment it exists: `ca.key` (who has it can pose as
-the server and as any new site; the operator keeps it, best offline), `server.key` (stays on the
+the server; the operator keeps it, best offline), `server.key` (stays on the
 server) and each `site.key` (stays at its site). Certificates and requests (`.crt`, `.csr`) are
 public. A renewed certificate is for the same key, so that no secret has to travel for it.
 """

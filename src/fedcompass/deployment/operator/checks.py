@@ -6,19 +6,19 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from fedcompass import __version__
 from fedcompass.deployment.addresses import split_address
+from fedcompass.deployment.certificate_dates import WARNED_AHEAD, check_dates, read_certificate
 from fedcompass.deployment.flower_engine.site_checks import (
     check_admission,
     check_clock,
     read_private_key,
 )
-from fedcompass.deployment.operator.certificate_dates import check_dates, read_certificate
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.project import RENEW, ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder, SiteSettings
@@ -26,7 +26,6 @@ from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
 
 __all__ = ["CheckResult", "check_server", "check_site"]
 
-_SOON = timedelta(days=30)
 _SPACE = 1 << 30  # bytes
 _CONNECT = 10.0  # seconds to wait for a connection
 _FLOWER = ("1.41.", "fedcompass deploys on flwr 1.41")
@@ -154,7 +153,7 @@ def _certificate(path: Path | None, remedy: str = "ask for a new one") -> str:
     assert path is not None
     facts = check_dates(path, remedy)
     left = facts.not_after - datetime.now(UTC)
-    soon = f", in {left.days} days: renew it soon" if left < _SOON else ""
+    soon = f", in {left.days} days: renew it soon" if left < WARNED_AHEAD else ""
     return f"{path.name} is valid until {facts.not_after:%Y-%m-%d}{soon}"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from fedcompass.deployment.addresses import is_loopback, split_address
 from fedcompass.deployment.operator import project_texts as texts
 from fedcompass.deployment.operator.certificates import (
@@ -72,8 +74,15 @@ def write_site(
     (site / "fedcompass-site.service").write_text(texts.site_unit(name), encoding="utf-8")
 
 
-def certify_site(project: Path, site: Path) -> str:
+def certify_site(
+    project: Path, site: Path, own_key: ec.EllipticCurvePublicKey | None = None
+) -> str:
     """Write `site.key` (secret), `site.crt` and `ca.crt` for a site of the folder's name.
+
+    Args:
+        project: the federation's folder.
+        site: the site's.
+        own_key: the public half of a key that the site has made and keeps; then no key is written.
 
     Returns:
         The certificate's fingerprint, for the roster.
@@ -83,7 +92,7 @@ def certify_site(project: Path, site: Path) -> str:
     """
     certificates, name = project / "certificates", site.name
     signer = Authority(certificates)
-    key = make_key(site / "site.key").public_key()
+    key = make_key(site / "site.key").public_key() if own_key is None else own_key
     certificate = signer.site_certificate(key, name)
     (site / "site.crt").write_bytes(certificate)
     shutil.copy(certificates / "ca.crt", site / "ca.crt")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedcompass.deployment.addresses import split_address
-from fedcompass.deployment.operator.certificate_dates import (
+from fedcompass.deployment.certificate_dates import (
     WARNED_AHEAD,
     public_key_of,
     read_certificate,
@@ -111,8 +111,8 @@ def _renew_sites(
         made[name] = signer.site_certificate(public_key_of(path), name)
         roster[name].append(fingerprint_of(made[name]))
         told.append(
-            f"carry {path} to {name}, as site.crt, before {end:%Y-%m-%d} and restart it there; "
-            "it is not secret"
+            f"carry {path} to {name}, as site.crt, before {end:%Y-%m-%d}; it is not secret and "
+            "used from the next connection"
         )
     write_roster(project, roster)
     for name, certificate in made.items():

@@ -6,10 +6,10 @@ Whichever of them dies is started again and the run resumed; what was accepted i
 from pathlib import Path
 from time import monotonic, sleep
 
+from fedcompass.deployment.certificate_dates import check_dates
 from fedcompass.deployment.flower_engine.control import Node
 from fedcompass.deployment.flower_engine.server_engine import ServerEngine
 from fedcompass.deployment.flower_engine.server_process import ServerExit
-from fedcompass.deployment.operator.certificate_dates import check_dates
 from fedcompass.deployment.operator.disk_room import lack_of_room, tell_audit
 from fedcompass.deployment.server.project import RENEW, ServerProject
 from fedcompass.deployment.supervision import Restarts

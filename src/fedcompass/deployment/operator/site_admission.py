@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedcompass.deployment.operator.certificates import read_key
 from fedcompass.deployment.operator.project_files import certify_site, write_site
 from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder, valid_name
@@ -38,8 +41,13 @@ def write_roster(project: ServerProject, sites: dict[str, list[str]]) -> None:
     write_whole(project.roster, roster_text(sites))
 
 
-def add_site(folder: Path, name: str) -> Path:
+def add_site(folder: Path, name: str, own_key: ec.EllipticCurvePublicKey | None = None) -> Path:
     """Give a new site, or one that was revoked, a certificate; the folder it is handed.
+
+    Args:
+        folder: the federation's.
+        name: the site's.
+        own_key: the public half of a key that the site keeps; else it is handed a new one.
 
     Raises:
         ProjectError: there is no federation, the site takes part already, or the CA's key is not
@@ -52,6 +60,7 @@ def add_site(folder: Path, name: str) -> Path:
                 f"{name} is on the roster already; for a new key and certificate first: "
                 f"fedcompass deploy revoke-site {folder} {name}"
             )
+        project.sites.mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=project.sites, prefix=".") as beside:
             new = Path(beside) / name
             new.mkdir(mode=0o700)
@@ -59,8 +68,10 @@ def add_site(folder: Path, name: str) -> Path:
             number = next(number for number in count() if number not in taken)
             of = max(taken | {number}) + 1
             write_site(project.folder, new, project.network.address, number, of)
-            roster[name] = [certify_site(project.folder, new)]
+            roster[name] = [certify_site(project.folder, new, own_key)]
             _put_in_place(new, project.sites / name)
+        if own_key is not None:
+            _remove_other_key(project.sites / name / "site.key", own_key)
         write_roster(project, roster)
     return folder / "sites" / name
 
@@ -88,6 +99,16 @@ def _put_in_place(new: Path, site: Path) -> None:
     for path in new.iterdir():
         if path.suffix in (".key", ".crt"):
             path.replace(site / path.name)
+
+
+def _remove_other_key(path: Path, own_key: ec.EllipticCurvePublicKey) -> None:
+    """Remove an earlier key, so that nobody copies it over the site's own."""
+    try:
+        other = read_key(path).public_key() != own_key
+    except ProjectError:
+        other = True
+    if other:
+        path.unlink(missing_ok=True)
 
 
 def revoke_site(folder: Path, name: str) -> None:

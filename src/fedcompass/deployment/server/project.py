@@ -1,10 +1,12 @@
 """The server's folder of a federation, as it is read."""
 
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import field_validator
 
 from fedcompass.deployment.addresses import Address, is_loopback, join_address, split_address
+from fedcompass.deployment.certificate_dates import expiry_warnings
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.wire.connections import Identity
@@ -129,6 +131,15 @@ class ServerProject:
         """Who the server is for its sites."""
         folder = self.certificates
         return Identity(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+
+    def expiry_warnings(self, now: datetime) -> list[str]:
+        """A line for each of the CA's, the server's and the sites' certificates that ends soon."""
+        if self.network.insecure:
+            return []
+        own = [self.identity.authority, self.identity.certificate]
+        sites = sorted(self.site_certificates.glob("*.crt"))
+        remedy = f"run: fedcompass deploy renew {self.folder}"
+        return expiry_warnings([*own, *sites], now, remedy)
 
     @property
     def site_certificates(self) -> Path:

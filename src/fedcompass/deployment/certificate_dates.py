@@ -1,12 +1,10 @@
 """What a certificate says, whether it is valid today, and a warning weeks before its end."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedcompass.deployment.server.project import ServerProject
-from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.errors import MissingExtra, ProjectError
 
 try:
@@ -18,12 +16,11 @@ except ImportError:
 __all__ = [
     "WARNED_AHEAD",
     "CertificateFacts",
+    "DailyWarnings",
     "check_dates",
     "expiry_warnings",
     "public_key_of",
     "read_certificate",
-    "server_expiry_warnings",
-    "site_expiry_warnings",
 ]
 
 WARNED_AHEAD = timedelta(weeks=8)
@@ -108,24 +105,6 @@ def check_dates(path: Path, remedy: str) -> CertificateFacts:
     return facts
 
 
-def server_expiry_warnings(project: ServerProject, now: datetime) -> list[str]:
-    """What the server's operator must know about the federation's certificates, sites' included."""
-    if project.network.insecure:
-        return []
-    own = [project.identity.authority, project.identity.certificate]
-    sites = sorted(project.site_certificates.glob("*.crt"))
-    return expiry_warnings([*own, *sites], now, f"run: fedcompass deploy renew {project.folder}")
-
-
-def site_expiry_warnings(site: SiteFolder, now: datetime) -> list[str]:
-    """What a site's admin must know about the certificates in its folder."""
-    identity = site.identity
-    if identity is None:
-        return []
-    files = [identity.authority, identity.certificate]
-    return expiry_warnings(files, now, "ask the federation's operator for a new one")
-
-
 def expiry_warnings(paths: Iterable[Path], now: datetime, remedy: str) -> list[str]:
     """One line for each certificate that ends within eight weeks, has ended, or cannot be read.
 
@@ -150,3 +129,22 @@ def _warning(path: Path, now: datetime, remedy: str) -> str | None:
         return f"{path} expired on {end:%Y-%m-%d}; {remedy}"
     days = "1 day" if left.days == 1 else f"{left.days} days"
     return f"{path} expires on {end:%Y-%m-%d}, in {days}; {remedy}"
+
+
+class DailyWarnings:
+    """Gives warnings at the first look and then once a day, however often it is asked.
+
+    Args:
+        warnings: what there is to warn of at a time.
+    """
+
+    def __init__(self, warnings: Callable[[datetime], list[str]]) -> None:
+        self._warnings = warnings
+        self._given: datetime | None = None  # the last time
+
+    def due(self, now: datetime) -> list[str]:
+        """The lines to say now; none if they were said less than a day ago."""
+        if self._given is not None and abs(now - self._given) < timedelta(days=1):
+            return []
+        self._given = now
+        return self._warnings(now)
