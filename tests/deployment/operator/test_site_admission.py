@@ -3,6 +3,8 @@
 import base64
 import shutil
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -121,10 +123,35 @@ def test_a_site_that_made_its_own_key_gets_a_certificate_for_it_and_no_key(
     key = read_request(tmp_path / "west" / "site.csr")
     assert key_digest(key) == digest
     revoke_site(project, "south")
-    for name in ("west", "south"):  # a new folder, and one with an earlier key in it
-        folder = add_site(project, name, key)
-        assert public_key_of(folder / "site.crt") == key
-        assert not (folder / "site.key").exists()
+    folder = add_site(project, "south", key)  # which has an earlier key in it
+    assert public_key_of(folder / "site.crt") == key
+    assert not (folder / "site.key").exists()
+
+
+def test_a_request_for_a_key_that_another_has_or_that_was_revoked_is_refused(
+    project: Path, tmp_path: Path
+) -> None:
+    make_request(tmp_path / "west")
+    key = read_request(tmp_path / "west" / "site.csr")
+    add_site(project, "west", key)
+    with pytest.raises(ProjectError, match=r"for the key of .*certificates/sites/west\.crt"):
+        add_site(project, "east", key)
+    revoke_site(project, "west")
+    with pytest.raises(ProjectError, match=r"for the key of .*certificates/revoked/west-"):
+        add_site(project, "west", key)
+    assert list(listed(project)) == ["north", "south"]
+    (tmp_path / "west" / "site.key").unlink()
+    make_request(tmp_path / "west")
+    add_site(project, "west", read_request(tmp_path / "west" / "site.csr"))
+
+
+def test_sites_added_at_the_same_time_are_all_on_the_roster(project: Path) -> None:
+    names = [f"lab-{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(partial(add_site, project), names))
+    assert set(listed(project)) == {"north", "south", *names}
+    numbers = [settings(project, name)["number"] for name in listed(project)]
+    assert numbers == list(range(10))
 
 
 def test_a_request_keeps_the_key_that_is_there_and_is_repeated_at_will(tmp_path: Path) -> None:

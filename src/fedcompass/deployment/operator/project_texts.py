@@ -148,6 +148,9 @@ What leaves this machine, and nothing else:
 5. `fedcompass deploy site .` runs it; it may be started before the server, stopped and restarted
    at any time.
 
+When it warns that `site.crt` ends soon, the federation's operator sends a new one: put it here in
+place of the old. It is not secret; `site.key` stays as it is.
+
 To run it at every start of the machine: `fedcompass-site.service` is an example for systemd. Logs
 are in `state/`: `worker.log` (training), `supernode.log` (connection).
 """

@@ -87,8 +87,9 @@ def _host(project: ServerProject) -> str:
 def _renew_authority(project: ServerProject, signer: Authority, end: datetime) -> str:
     certificate = signer.own_certificate()
     own = project.identity.authority
-    for path in [*(site / "ca.crt" for site in project.sites.glob("[!.]*")), own]:
-        _write(path, certificate)
+    sites = [site for site in project.sites.glob("[!.]*") if site.is_dir()]
+    for folder in (*sites, project.certificates):
+        _write(folder / "ca.crt", certificate)
     return f"carry {own} to all sites, as ca.crt, before {end:%Y-%m-%d}; it is not secret"
 
 

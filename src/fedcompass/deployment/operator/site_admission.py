@@ -8,11 +8,12 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedcompass.deployment.certificate_dates import public_key_of
 from fedcompass.deployment.operator.certificates import read_key
 from fedcompass.deployment.operator.project_files import certify_site, write_site
 from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder, valid_name
-from fedcompass.deployment.wire.site_roster import RosterFile, roster_text
+from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of, roster_text
 from fedcompass.errors import FedcompassError, ProjectError
 from fedcompass.runs.files import FolderLock, write_whole
 
@@ -50,8 +51,8 @@ def add_site(folder: Path, name: str, own_key: ec.EllipticCurvePublicKey | None 
         own_key: the public half of a key that the site keeps; else it is handed a new one.
 
     Raises:
-        ProjectError: there is no federation, the site takes part already, or the CA's key is not
-            here; the roster is as it was.
+        ProjectError: there is no federation, the site takes part already, its key is another's or
+            was revoked, or the CA's key is not here; the roster is as it was.
     """
     project, name = ServerProject(folder), valid_name(name)
     with locked_roster(project) as roster:
@@ -60,6 +61,8 @@ def add_site(folder: Path, name: str, own_key: ec.EllipticCurvePublicKey | None 
                 f"{name} is on the roster already; for a new key and certificate first: "
                 f"fedcompass deploy revoke-site {folder} {name}"
             )
+        if own_key is not None:
+            _check_fresh(project, own_key)
         project.sites.mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=project.sites, prefix=".") as beside:
             new = Path(beside) / name
@@ -74,6 +77,16 @@ def add_site(folder: Path, name: str, own_key: ec.EllipticCurvePublicKey | None 
             _remove_other_key(project.sites / name / "site.key", own_key)
         write_roster(project, roster)
     return folder / "sites" / name
+
+
+def _check_fresh(project: ServerProject, own_key: ec.EllipticCurvePublicKey) -> None:
+    """Refuse the key of another site, and one that was revoked: somebody else may have it."""
+    for path in sorted(project.certificates.glob("*/*.crt")):
+        if public_key_of(path) == own_key:
+            raise ProjectError(
+                f"the request is for the key of {path}; at the site, move site.key away and make "
+                "a new request: fedcompass deploy request FOLDER"
+            )
 
 
 def _numbers(project: ServerProject, listed: list[str]) -> set[int]:
@@ -124,5 +137,15 @@ def revoke_site(folder: Path, name: str) -> None:
             raise ProjectError(f"{name!r} is not on the roster of {folder}; on it: {known}")
         del roster[name]
         write_roster(project, roster)
-        (project.site_certificates / f"{name}.crt").unlink(missing_ok=True)
+        _keep_revoked(project.site_certificates / f"{name}.crt")
         (project.folder / "keys" / f"{name}.pub").unlink(missing_ok=True)
+
+
+def _keep_revoked(certificate: Path) -> None:
+    """Move a certificate to certificates/revoked/, so that its key is known there."""
+    if not certificate.exists():
+        return
+    revoked = certificate.parent.parent / "revoked"
+    revoked.mkdir(exist_ok=True)
+    start = fingerprint_of(certificate.read_bytes())[:16]
+    certificate.replace(revoked / f"{certificate.stem}-{start}.crt")
