@@ -1,6 +1,6 @@
 """What a certificate says, whether it is valid today, and a warning weeks before its end."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,6 @@ except ImportError:
 __all__ = [
     "WARNED_AHEAD",
     "CertificateFacts",
-    "DailyWarnings",
     "check_dates",
     "expiry_warnings",
     "public_key_of",
@@ -129,22 +128,3 @@ def _warning(path: Path, now: datetime, remedy: str) -> str | None:
         return f"{path} expired on {end:%Y-%m-%d}; {remedy}"
     days = "1 day" if left.days == 1 else f"{left.days} days"
     return f"{path} expires on {end:%Y-%m-%d}, in {days}; {remedy}"
-
-
-class DailyWarnings:
-    """Gives warnings at the first look and then once a day, however often it is asked.
-
-    Args:
-        warnings: what there is to warn of at a time.
-    """
-
-    def __init__(self, warnings: Callable[[datetime], list[str]]) -> None:
-        self._warnings = warnings
-        self._given: datetime | None = None  # the last time
-
-    def due(self, now: datetime) -> list[str]:
-        """The lines to say now; none if they were said less than a day ago."""
-        if self._given is not None and abs(now - self._given) < timedelta(days=1):
-            return []
-        self._given = now
-        return self._warnings(now)

@@ -8,7 +8,6 @@ import pytest
 from cryptography import x509
 
 from fedcompass.deployment.certificate_dates import (
-    DailyWarnings,
     expiry_warnings,
     read_certificate,
 )
@@ -237,12 +236,3 @@ def test_a_certificate_that_cannot_be_read_is_a_warning_and_no_crash(tmp_path: P
     (tmp_path / "a.crt").write_text("no certificate")
     told = expiry_warnings([tmp_path / "a.crt", tmp_path / "b.crt"], datetime.now(UTC), "renew it")
     assert ["not a PEM certificate" in told[0], "No such file" in told[1]] == [True, True]
-
-
-def test_warnings_are_given_at_once_and_then_once_a_day() -> None:
-    now = datetime(2027, 1, 1, tzinfo=UTC)
-    daily = DailyWarnings(lambda at: [f"{at:%d %H}"])
-    hours = (0, 1, 23, 24, 25, 47, 48)
-    assert [daily.due(now + timedelta(hours=hour)) for hour in hours] == [
-        ["01 00"], [], [], ["02 00"], [], [], ["03 00"]
-    ]  # fmt: skip
