@@ -98,7 +98,8 @@ def _renew_server(project: ServerProject, signer: Authority) -> str:
     key = read_key(path) if path.exists() else make_key(path)
     certificate = signer.server_certificate(key.public_key(), [_host(project)])
     _write(project.identity.certificate, certificate)
-    return f"{project.identity.certificate} is new; restart the server with --resume"
+    path = project.identity.certificate
+    return f"{path} is new; it counts from the server's next start at the latest"
 
 
 def _renew_sites(
