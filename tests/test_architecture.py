@@ -59,6 +59,7 @@ DEPLOYMENT = SOURCE / "deployment"
 DEPLOYMENT_RANKS = {
     "addresses": 0,
     "backoff": 0,
+    "certificate_dates": 0,
     "private_files": 0,
     "wire": 1,
     "app": 1,

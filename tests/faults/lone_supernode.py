@@ -18,7 +18,7 @@ class LoneSuperNode:
                 site.state,
                 site.state / "worker.sock",
                 authority=site.authority,
-                key=site.key,
+                key=site.flower_key,
                 client_app=site.settings.client_app,
                 idle_seconds=site.settings.idle_seconds,
             ),

@@ -11,8 +11,8 @@ from tests.faults.tally import Row
 from fedcompass.deployment.flower_engine.superlink import SuperLinkFiles, superlink_program
 from fedcompass.deployment.operator.certificates import (
     make_authority,
+    make_flower_key,
     make_server_certificate,
-    make_site_key,
 )
 from fedcompass.deployment.operator.checks import check_site
 from fedcompass.deployment.supervision import Child, Program
@@ -30,8 +30,8 @@ def test_a_site_with_a_wrong_key_is_turned_away(row: Row) -> None:
         min_clients=1,
     ) as federation:
         folder = federation.site_folder("stranger")
-        (folder / "site.key").unlink()
-        make_site_key(folder / "site.key", folder / "other.pub")
+        (folder / "flower.key").unlink()
+        make_flower_key(folder / "flower.key", folder / "other.pub")
         federation.start()
         stranger = federation.sites["stranger"]
         assert isinstance(stranger, LoneSuperNode)
@@ -82,7 +82,7 @@ def connection(federation: Loopback) -> str:
 
 def expired(federation: Loopback) -> Program:
     """A server whose certificate ran out yesterday."""
-    return _superlink(federation, "expired", federation.project / "server", days=-1)
+    return _superlink(federation, "expired", federation.project / "certificates", days=-1)
 
 
 def impostor(federation: Loopback) -> Program:
@@ -98,7 +98,7 @@ def _superlink(federation: Loopback, name: str, authority: Path, days: int) -> P
     folder.mkdir()
     for file in ("control.token", "executor.secret"):
         shutil.copy(federation.project / "server" / file, folder / file)
-    shutil.copy(authority / "ca.pem", folder / "ca.pem")
+    shutil.copy(authority / "ca.crt", folder / "ca.crt")
     make_server_certificate(authority, folder, ["127.0.0.1"], days=days)
     port = int(federation.address.rpartition(":")[2])
-    return superlink_program(SuperLinkFiles(folder), "127.0.0.1", port, folder)
+    return superlink_program(SuperLinkFiles(folder, folder), "127.0.0.1", port, folder)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcompass.cli.deploy_sites import add_site, renew, request, revoke_site
 from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
 from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
@@ -21,6 +22,11 @@ deploy = typer.Typer(
     help="Train with real sites over a network; `demo` shows it all on this machine.",
     no_args_is_help=True,
 )
+
+deploy.command("add-site")(add_site)
+deploy.command("revoke-site")(revoke_site)
+deploy.command()(request)
+deploy.command()(renew)
 
 _TICK = 0.2
 _Folder = Annotated[Path, typer.Argument(help="The federation's or the site's folder.")]
@@ -78,28 +84,21 @@ def init(
     ] = None,
     site: Annotated[list[str] | None, typer.Option(help="A site's name. Repeatable.")] = None,
     insecure: Annotated[bool, typer.Option(help="No TLS, no keys; loopback only.")] = False,
-    renew_certificate: Annotated[
-        bool, typer.Option("--renew-certificate", help="Make the server's next certificate.")
-    ] = False,
 ) -> None:
     """Write a federation's folder, with its own CA and a folder for each site to be handed over."""
-    from fedcompass.deployment.operator import project_files
+    from fedcompass.deployment.operator.project_files import init_project
     from fedcompass.errors import SettingsError
 
-    if renew_certificate:
-        project_files.renew_certificate(folder)
-        print(f"{folder}/server has a new certificate; restart the server with --resume")
-    elif (folder / "deployment.toml").exists():
-        if not site:
-            raise SettingsError(f"{folder} is a federation already; give --site NAME to add one")
-        project_files.add_sites(folder, site)
-        print(f"hand over {_listed(folder, site)}; restart the server with --resume")
-    else:
-        if address is None:
-            raise SettingsError("--address is missing; allowed: host:port, as sites reach it")
-        names = site or ["site-1", "site-2"]
-        project_files.init_project(folder, address, names, insecure=insecure)
-        print(f"hand over {_listed(folder, names)}; then read {folder}/README.md")
+    if (folder / "deployment.toml").exists():
+        raise SettingsError(
+            f"{folder} is a federation already; `fedcompass deploy add-site {folder} NAME` adds a "
+            "site to it"
+        )
+    if address is None:
+        raise SettingsError("--address is missing; allowed: host:port, as sites reach it")
+    names = site or ["site-1", "site-2"]
+    init_project(folder, address, names, insecure=insecure)
+    print(f"hand over {_listed(folder, names)}; then read {folder}/README.md")
 
 
 @deploy.command()

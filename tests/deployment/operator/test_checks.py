@@ -62,7 +62,7 @@ def address_of(site: Path) -> tuple[str, int]:
 def tls_server(address: tuple[str, int], certificates: Path) -> Iterator[None]:
     """Something that speaks TLS and HTTP's first words at an address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
     with socket.create_server(address) as listener:
         thread = threading.Thread(target=_accept, args=(listener, context), daemon=True)
         thread.start()
@@ -105,7 +105,7 @@ def test_a_site_without_a_connection_is_told_so_and_its_app_is_still_tried(site:
 
 
 def test_a_clock_that_is_wrong_is_told_by_how_much(project: Path, site: Path) -> None:
-    with tls_server(address_of(site), project / "server"):
+    with tls_server(address_of(site), project / "certificates"):
         findings = found(check_site(site))
     assert findings["connection"].ok, findings["connection"].says
     assert findings["clock"].ok is False
@@ -131,7 +131,7 @@ def test_a_site_that_runs_is_not_said_to_be_refused(project: Path, site: Path) -
     handle = os.open(state, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
-        with tls_server(address_of(site), project / "server"):
+        with tls_server(address_of(site), project / "certificates"):
             finding = found(check_site(site))["admission"]
         assert finding == CheckResult("admission", None, "not checked: this site is running")
         with pytest.raises(ProjectError, match="site north is running already"):
@@ -169,7 +169,7 @@ def test_our_own_client_app_is_no_finding(site: Path) -> None:
 
 
 def _readable(project: Path) -> None:
-    (project / "sites" / "north" / "site.key").chmod(0o640)
+    (project / "sites" / "north" / "flower.key").chmod(0o640)
 
 
 def _broken_app(project: Path) -> None:
@@ -182,7 +182,7 @@ def _no_data(project: Path) -> None:
 
 
 def _bad_key(project: Path) -> None:
-    (project / "sites" / "north" / "site.key").write_text("no key")
+    (project / "sites" / "north" / "flower.key").write_text("no key")
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def test_what_is_broken_at_a_site_is_named(
 
 
 def test_an_expired_certificate_of_the_server_is_named(project: Path) -> None:
-    private = project / "server"
-    for name in ("server.key", "server.pem"):
+    private = project / "certificates"
+    for name in ("server.key", "server.crt"):
         (private / name).unlink()
     make_server_certificate(private, private, ["127.0.0.1"], days=-1)
     finding = found(check_server(project))["certificate"]
     assert finding.ok is False
     assert "expired" in finding.says
-    assert "--renew-certificate" in finding.says
+    assert "deploy renew" in finding.says
     with pytest.raises(ProjectError, match="expired on"):
         RunningServer(ServerProject(project), project / "run").start()
     assert not (project / "state").exists()
@@ -222,7 +222,7 @@ def test_a_certificate_for_another_host_is_named(project: Path) -> None:
     toml.write_text(toml.read_text().replace('address = "127.0.0.1', 'address = "fl.example'))
     finding = found(check_server(project))["certificate"]
     assert finding.ok is False
-    assert "--renew-certificate" in finding.says
+    assert "deploy renew" in finding.says
 
 
 def test_a_port_in_use_and_too_few_sites_are_named(project: Path) -> None:

@@ -53,12 +53,40 @@ def test_init_says_what_to_hand_over(tmp_path: Path) -> None:
     )
 
 
-def test_init_in_a_federation_adds_sites_or_asks_which(project: Path) -> None:
-    code, told = run("init", str(project), "--site", "east")
+def test_init_in_a_federation_says_how_to_add_a_site(project: Path) -> None:
+    with pytest.raises(SettingsError, match=f"fedcompass deploy add-site {project} NAME"):
+        run("init", str(project), "--site", "east")
+
+
+def test_sites_are_added_and_revoked_and_certificates_renewed(project: Path) -> None:
+    assert run("add-site", str(project), "east") == (0, f"hand over {project}/sites/east\n")
+    assert run("revoke-site", str(project), "east") == (
+        0,
+        f"east is off the roster; `fedcompass deploy add-site {project} east` admits it anew\n",
+    )
+    with pytest.raises(ProjectError, match="'east' is not on the roster"):
+        run("revoke-site", str(project), "east")
+    assert run("renew", str(project)) == (0, "nothing expires within 56 days; --all renews all\n")
+    code, told = run("renew", str(project), "--all")
     assert code == 0
-    assert told == f"hand over {project}/sites/east; restart the server with --resume\n"
-    with pytest.raises(SettingsError, match="--site NAME"):
-        run("init", str(project))
+    assert len(told.splitlines()) == 4  # CA, server, north, south
+
+
+def test_a_site_keeps_its_own_key_and_both_sides_see_its_digest(
+    project: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "east"
+    code, told = run("request", str(home))
+    assert code == 0
+    first, second = told.splitlines()
+    assert first == f"send {home}/site.csr to the federation's operator; site.key stays here"
+    digest = second.removeprefix("the key's digest, to compare by telephone: ")
+    code, told = run("add-site", str(project), "east", "--request", str(home / "site.csr"))
+    assert code == 0
+    assert told == (
+        f"hand over {project}/sites/east\n"
+        f"but first compare the key's digest with east, by telephone: {digest}\n"
+    )
 
 
 def test_init_needs_an_address(tmp_path: Path) -> None:

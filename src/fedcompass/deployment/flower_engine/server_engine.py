@@ -30,7 +30,7 @@ class ServerEngine:
 
     def __init__(self, project: ServerProject) -> None:
         self._project = project
-        self._files = SuperLinkFiles(project.secrets)
+        self._files = SuperLinkFiles(project.secrets, project.certificates)
         self._superlink: Child | None = None
         self._server_app: Child | None = None
         self._control: Control | None = None

@@ -73,9 +73,9 @@ def check_admission(site: SiteFolder) -> str:
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-    assert site.key is not None
+    assert site.flower_key is not None
     assert site.authority is not None
-    key = read_private_key(site.key)
+    key = read_private_key(site.flower_key)
     public = key.public_key()
     proof: list[Any] = [
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),

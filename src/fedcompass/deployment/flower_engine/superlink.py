@@ -25,9 +25,10 @@ _MOST_BODY = 16 << 20  # bytes; Flower sends arrays in pieces of 5 MiB
 
 @dataclass(frozen=True, slots=True)
 class SuperLinkFiles:
-    """Where a SuperLink's certificates and secrets are, all in one private folder."""
+    """Where a SuperLink's secrets and certificates are, in private folders."""
 
     folder: Path
+    certificates: Path
 
     @property
     def token(self) -> Path:
@@ -42,7 +43,7 @@ class SuperLinkFiles:
     @property
     def authority(self) -> Path:
         """The federation's CA certificate."""
-        return self.folder / "ca.pem"
+        return self.certificates / "ca.crt"
 
 
 def superlink_program(
@@ -57,8 +58,8 @@ def superlink_program(
         arguments += ["--insecure"]
     else:
         arguments += ["--ssl-ca-certfile", str(files.authority)]
-        arguments += ["--ssl-certfile", str(files.folder / "server.pem")]
-        arguments += ["--ssl-keyfile", str(files.folder / "server.key")]
+        arguments += ["--ssl-certfile", str(files.certificates / "server.crt")]
+        arguments += ["--ssl-keyfile", str(files.certificates / "server.key")]
         arguments += ["--enable-supernode-auth"]
     environment = flower_environment(state / "flower")
     return Program(

@@ -6,19 +6,19 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from fedcompass import __version__
 from fedcompass.deployment.addresses import split_address
+from fedcompass.deployment.certificate_dates import WARNED_AHEAD, check_dates, read_certificate
 from fedcompass.deployment.flower_engine.site_checks import (
     check_admission,
     check_clock,
     read_private_key,
 )
-from fedcompass.deployment.operator.certificates import check_dates, read_certificate
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.project import RENEW, ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder, SiteSettings
@@ -26,7 +26,6 @@ from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
 
 __all__ = ["CheckResult", "check_server", "check_site"]
 
-_SOON = timedelta(days=30)
 _SPACE = 1 << 30  # bytes
 _CONNECT = 10.0  # seconds to wait for a connection
 _FLOWER = ("1.41.", "fedcompass deploys on flwr 1.41")
@@ -55,8 +54,8 @@ def check_site(folder: Path) -> Iterator[CheckResult]:
         yield CheckResult("settings", False, str(error))
         return
     yield CheckResult("settings", True, f"site {site.settings.name} of {site.settings.server}")
-    if site.key is not None and site.authority is not None:
-        yield _finding("key", lambda: _key(site.key))
+    if site.flower_key is not None and site.authority is not None:
+        yield _finding("key", lambda: _key(site.flower_key))
         yield _finding("certificate", lambda: _certificate(site.authority))
     connected = _finding("connection", lambda: _connection(site.settings.server, site.authority))
     yield connected
@@ -64,7 +63,7 @@ def check_site(folder: Path) -> Iterator[CheckResult]:
         yield _finding("clock", lambda: check_clock(site.settings.server, site.authority))
         if _runs(site):
             yield CheckResult("admission", None, "not checked: this site is running")
-        elif site.key is not None:
+        elif site.flower_key is not None:
             yield _finding("admission", lambda: check_admission(site))
     else:
         for what in ("clock", "admission"):
@@ -154,7 +153,7 @@ def _certificate(path: Path | None, remedy: str = "ask for a new one") -> str:
     assert path is not None
     facts = check_dates(path, remedy)
     left = facts.not_after - datetime.now(UTC)
-    soon = f", in {left.days} days: renew it soon" if left < _SOON else ""
+    soon = f", in {left.days} days: renew it soon" if left < WARNED_AHEAD else ""
     return f"{path.name} is valid until {facts.not_after:%Y-%m-%d}{soon}"
 
 
@@ -191,14 +190,14 @@ def _parameters(app: Any) -> str:
 
 def _secrets(project: ServerProject) -> str:
     project.check_secrets()
-    if (project.secrets / "ca.key").exists():
-        check_private(project.secrets / "ca.key")
+    if (project.certificates / "ca.key").exists():
+        check_private(project.certificates / "ca.key")
         return "private; ca.key is here: keep it offline once all sites are set up"
     return "private"
 
 
 def _server_certificate(project: ServerProject) -> str:
-    path = project.secrets / "server.pem"
+    path = project.identity.certificate
     host, _ = split_address(project.network.address)
     says = _certificate(path, RENEW)
     names = read_certificate(path).names

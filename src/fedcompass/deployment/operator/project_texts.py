@@ -47,6 +47,7 @@ def test_set() -> Samples:  # the server measures merged models on it; leave it 
 '''
 
 GITIGNORE = """\
+certificates/
 server/
 sites/
 state/
@@ -104,20 +105,20 @@ Sites connect to `{address}` (TCP, one port; nothing else has to be open).
    changes.
 2. Set the strategy and when to stop in `deployment.toml`.
 3. Hand each site its folder `sites/NAME/` over a channel you trust: it holds the site's private
-   key. Then delete your copy of `site.key`; the server needs only `keys/NAME.pub`.
+   keys. Then delete your copy of `site.key` and `flower.key`; the server needs neither.
 4. `fedcompass deploy check .` and then `fedcompass deploy server .`; the run is in `run/`.
 
 Stop it with Ctrl-C, go on with `fedcompass deploy server . --resume`. After a crash the same
 command goes on; no accepted update is lost. `fedcompass deploy status .` shows where it is.
 
-A further site: `fedcompass deploy init . --site NAME`, then restart the server with `--resume`.
-To shut a site out, delete `keys/NAME.pub` and restart. `fedcompass deploy readmit . NAME` lets a
-site out of quarantine once its fault is mended.
+A further site: `fedcompass deploy add-site . NAME`. To shut a site out: `fedcompass deploy
+revoke-site . NAME`. After either restart the server with `--resume`. `fedcompass deploy readmit .
+NAME` lets a site out of quarantine once its fault is mended.
 
-Secret: everything under `server/` and `sites/` (and `server/ca.key` most of all: who has it can
-pose as the server; best kept off this machine). Backup: `run/`, `server/`, `keys/`. The
-certificate lasts about 13 months: `fedcompass deploy init . --renew-certificate` makes the next
-one.
+Secret: everything under `certificates/`, `server/` and `sites/` (and `certificates/ca.key` most of
+all: who has it can pose as the server; best kept off this machine). Backup: `run/`,
+`certificates/`, `roster.toml`, `server/`, `keys/`. Certificates last about 13 months: `fedcompass
+deploy renew .` makes the next ones and says what to carry where.
 """
 
 
@@ -141,11 +142,14 @@ What leaves this machine, and nothing else:
 1. `pip install 'fedcompass[deploy]'` (Python 3.11 or newer; the same version as the server's).
 2. Set `data` in `site.toml` to the folder of your data, and `device` if you have a GPU. Read
    `app.py`: it sees your data.
-3. `chmod 600 site.key`. It is this site's identity: keep it here, give it to nobody.
+3. `chmod 600 *.key`. They are this site's identity: keep them here, give them to nobody.
 4. `fedcompass deploy check .` says what is still wrong: clock, certificate, connection, version,
    data.
 5. `fedcompass deploy site .` runs it; it may be started before the server, stopped and restarted
    at any time.
+
+When it warns that `site.crt` ends soon, the federation's operator sends a new one: put it here in
+place of the old. It is not secret; `site.key` stays as it is.
 
 To run it at every start of the machine: `fedcompass-site.service` is an example for systemd. Logs
 are in `state/`: `worker.log` (training), `supernode.log` (connection).

@@ -6,10 +6,10 @@ Whichever of them dies is started again and the run resumed; what was accepted i
 from pathlib import Path
 from time import monotonic, sleep
 
+from fedcompass.deployment.certificate_dates import check_dates
 from fedcompass.deployment.flower_engine.control import Node
 from fedcompass.deployment.flower_engine.server_engine import ServerEngine
 from fedcompass.deployment.flower_engine.server_process import ServerExit
-from fedcompass.deployment.operator.certificates import check_dates
 from fedcompass.deployment.operator.disk_room import lack_of_room, tell_audit
 from fedcompass.deployment.server.project import RENEW, ServerProject
 from fedcompass.deployment.supervision import Restarts
@@ -66,7 +66,7 @@ class RunningServer:
         if not self.project.public_keys() and not self.project.network.insecure:
             raise ProjectError(
                 f"{self.project.folder}/keys has no sites' keys; "
-                "add one: fedcompass deploy init --site NAME"
+                f"add one: fedcompass deploy add-site {self.project.folder} NAME"
             )
         _check_run(self.run, self._resume)
         self._check_certificate()
@@ -157,7 +157,7 @@ class RunningServer:
     def _check_certificate(self) -> None:
         """Say at once what every site, and this machine, would refuse a minute later."""
         if not self.project.network.insecure:
-            check_dates(self.project.secrets / "server.pem", RENEW)
+            check_dates(self.project.identity.certificate, RENEW)
 
 
 def _check_run(run: Path, resume: bool) -> None:

@@ -68,7 +68,7 @@ class RunningSite:
             state,
             socket,
             authority=site.authority,
-            key=site.key,
+            key=site.flower_key,
             client_app=settings.client_app,
             folder=site.folder,
             idle_seconds=settings.idle_seconds,
@@ -106,8 +106,8 @@ class RunningSite:
         Raises:
             ProjectError: the site's key can be read by others, or it is running already.
         """
-        if self.site.key is not None:
-            check_private(self.site.key)
+        if self.site.flower_key is not None:
+            check_private(self.site.flower_key)
         self.site.state.mkdir(mode=0o700, exist_ok=True)
         try:
             self._lock = FolderLock(self.site.state)

@@ -1,12 +1,15 @@
 """The server's folder of a federation, as it is read."""
 
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import field_validator
 
 from fedcompass.deployment.addresses import Address, is_loopback, join_address, split_address
+from fedcompass.deployment.certificate_dates import expiry_warnings
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
 from fedcompass.settings import Settings
@@ -16,7 +19,7 @@ __all__ = ["RENEW", "NetworkSettings", "ServerProject"]
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """All addresses of this machine, and the loopback address by which such a listener is reached."""
 
-RENEW = "run: fedcompass deploy init . --renew-certificate"
+RENEW = "run: fedcompass deploy renew ."
 """What to do about a server's certificate that cannot be used any more."""
 
 
@@ -95,6 +98,12 @@ class ServerProject:
             raise SettingsError(
                 f"{file} has [{next(iter(record))}]; allowed tables: [server], [federation]"
             )
+        if not self.network.insecure and not self.roster.is_file():
+            raise ProjectError(
+                f"{folder} has no roster.toml: an earlier version made it, or it was removed; make "
+                "a new folder with `fedcompass deploy init`, copy app.py and deployment.toml there "
+                "and hand the sites their new folders"
+            )
         host, _ = split_address(self.network.address)
         if self.network.insecure and not is_loopback(host):
             raise SettingsError(
@@ -113,8 +122,43 @@ class ServerProject:
         return self.folder / "app.py"
 
     @property
+    def certificates(self) -> Path:
+        """The CA and the server's certificate, with their keys; private."""
+        return self.folder / "certificates"
+
+    @property
+    def identity(self) -> Identity:
+        """Who the server is for its sites."""
+        folder = self.certificates
+        return Identity(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+
+    def expiry_warnings(self, now: datetime) -> list[str]:
+        """A line for each of the CA's, the server's and the sites' certificates that ends soon."""
+        if self.network.insecure:
+            return []
+        own = [self.identity.authority, self.identity.certificate]
+        sites = sorted(self.site_certificates.glob("*.crt"))
+        remedy = f"run: fedcompass deploy renew {self.folder}"
+        return expiry_warnings([*own, *sites], now, remedy)
+
+    @property
+    def site_certificates(self) -> Path:
+        """The newest certificate of each site, NAME.crt; the keys are at the sites."""
+        return self.certificates / "sites"
+
+    @property
+    def roster(self) -> Path:
+        """Who may take part, by the fingerprints of their certificates."""
+        return self.folder / "roster.toml"
+
+    @property
+    def sites(self) -> Path:
+        """What each site is handed, in a folder of its name; private."""
+        return self.folder / "sites"
+
+    @property
     def secrets(self) -> Path:
-        """Certificates, token and secret; private."""
+        """The SuperLink's token and secret; private."""
         return self.folder / "server"
 
     @property
@@ -127,7 +171,7 @@ class ServerProject:
         for name in ("control.token", "executor.secret"):
             check_private(self.secrets / name)
         if not self.network.insecure:
-            check_private(self.secrets / "server.key")
+            check_private(self.identity.key)
 
     def public_keys(self) -> dict[str, Path]:
         """The registered sites' public keys, by name."""

@@ -1,12 +1,15 @@
 """The folder a site was given, as it is read."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from fedcompass.deployment.addresses import Address, is_loopback, split_address
+from fedcompass.deployment.certificate_dates import expiry_warnings
+from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
 from fedcompass.settings import Settings
@@ -110,12 +113,27 @@ class SiteFolder:
     @property
     def authority(self) -> Path | None:
         """The federation's CA certificate."""
-        return None if self.settings.insecure else self.folder / "ca.pem"
+        return None if self.settings.insecure else self.folder / "ca.crt"
 
     @property
-    def key(self) -> Path | None:
-        """The site's private key."""
-        return None if self.settings.insecure else self.folder / "site.key"
+    def identity(self) -> Identity | None:
+        """Who the site is for the server."""
+        if self.settings.insecure:
+            return None
+        return Identity(self.folder / "ca.crt", self.folder / "site.crt", self.folder / "site.key")
+
+    def expiry_warnings(self, now: datetime) -> list[str]:
+        """A line for each certificate in the folder that ends soon."""
+        identity = self.identity
+        if identity is None:
+            return []
+        files = [identity.authority, identity.certificate]
+        return expiry_warnings(files, now, "ask the federation's operator for a new one")
+
+    @property
+    def flower_key(self) -> Path | None:
+        """The private key by which Flower knows the site."""
+        return None if self.settings.insecure else self.folder / "flower.key"
 
     @property
     def state(self) -> Path:
