@@ -31,7 +31,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 TRAINING = (  # files and folders of tests that are marked `trains`
-    "deployment/flower_engine/test_client_app.py",
     "deployment/operator/test_demo_app.py",
     "deployment/site/test_site_budget.py",
     "deployment/site/test_trainer.py",

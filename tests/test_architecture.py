@@ -54,7 +54,7 @@ ONLY = {
 }
 
 # Likewise inside deployment/: a folder or module imports only those of a lower rank. So server/ and
-# site/ know nothing of each other, and only operator/ knows the engine.
+# site/ know nothing of each other.
 DEPLOYMENT = SOURCE / "deployment"
 DEPLOYMENT_RANKS = {
     "addresses": 0,
@@ -67,7 +67,6 @@ DEPLOYMENT_RANKS = {
     "supervision": 2,
     "server": 3,
     "site": 3,
-    "flower_engine": 4,
     "operator": 5,
 }
 
@@ -247,7 +246,6 @@ def test_imports_inside_the_deployment_point_one_way(path: Path) -> None:
     assert not above, f"{name_of(path)} imports {sorted(above)}, which do not stand below it"
 
 
-def test_flower_is_known_in_its_own_folder_only() -> None:
+def test_a_deployment_knows_nothing_of_flower() -> None:
     users = {path for path in FILES if libraries(path) & {"flwr"}}
-    assert users
-    assert all(path.is_relative_to(DEPLOYMENT / "flower_engine") for path in users)
+    assert not [path for path in users if path.is_relative_to(DEPLOYMENT)]

@@ -4,13 +4,13 @@ import json
 import sys
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
+from fedcompass.deployment.operator.certificates import make_server_certificate
 from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.errors import FedcompassError, ProjectError, RunFolderError, SettingsError
 from fedcompass.runs.journal import FileJournal
@@ -96,7 +96,7 @@ def test_init_needs_an_address(tmp_path: Path) -> None:
 
 def test_check_marks_what_is_wrong_and_fails(project: Path) -> None:
     (project / "app.py").write_text(APP)
-    (project / "server" / "control.token").chmod(0o644)
+    (project / "certificates" / "server.key").chmod(0o644)
     code, told = run("check", str(project))
     assert code == 1
     wrong = [line for line in told.splitlines() if line.startswith("WRONG")]
@@ -123,12 +123,9 @@ def test_a_server_refuses_a_finished_run_before_it_starts_anything(project: Path
 
 
 class Stopped:
-    """Stands for the processes of a server or a site, stopped by Ctrl-C soon after the start."""
+    """Stands for a server's process, stopped by Ctrl-C soon after the start."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.site = SimpleNamespace(
-            settings=SimpleNamespace(name="north", server="fl.example:9092"), state="state"
-        )
         self.restarted = 0
         self.looks = 0
 
@@ -144,15 +141,9 @@ class Stopped:
         print("all processes have ended", file=sys.stderr)
 
 
-class StoppedSite(Stopped):
-    def restart_dead(self) -> None:
-        raise KeyboardInterrupt
-
-
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedcompass.deployment.operator.running_server.RunningServer", Stopped)
-    monkeypatch.setattr("fedcompass.deployment.operator.running_site.RunningSite", StoppedSite)
     monkeypatch.setattr("fedcompass.cli.deploy._stop_on_sigterm", lambda: None)
 
 
@@ -180,6 +171,16 @@ def test_a_stopped_server_says_how_to_go_on_and_tells_no_old_news(
 
 
 @pytest.mark.usefixtures("stopped")
+def test_a_server_warns_of_certificates_that_end_soon(project: Path) -> None:
+    certificates = project / "certificates"
+    (certificates / "server.key").unlink()
+    make_server_certificate(certificates, certificates, ["127.0.0.1"], days=20)
+    write_run(project / "run")
+    _, lines = told("server", str(project), "--resume")
+    assert sum("server.crt expires on" in line for line in lines) == 1
+
+
+@pytest.mark.usefixtures("stopped")
 def test_a_server_stopped_when_its_run_is_over_says_what_came_out(project: Path) -> None:
     write_run(project / "run")
     summary = {"reason": "target", "seconds": 9.0, "global_updates": 3, "target_metric": "accuracy"}
@@ -190,10 +191,21 @@ def test_a_server_stopped_when_its_run_is_over_says_what_came_out(project: Path)
     assert not any("To go on" in line for line in lines)
 
 
-@pytest.mark.usefixtures("stopped")
-def test_a_site_has_left_once_its_processes_have_ended(project: Path) -> None:
-    code, lines = told("site", str(project / "sites" / "north"))
-    assert (code, lines[1:]) == (0, ["all processes have ended", "site north has left"])
+def test_a_site_says_where_it_connects_and_that_it_has_left(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_site(_: Any, notice: Any) -> None:
+        notice("connected as north")
+
+    monkeypatch.setattr("fedcompass.deployment.site.site_process.run_site", run_site)
+    site = project / "sites" / "north"
+    code, lines = told("site", str(site))
+    assert code == 0
+    assert lines == [
+        f"site north of 127.0.0.1:9092; logs in {site}/state",
+        "connected as north",
+        "site north has left",
+    ]
 
 
 def test_readmit_needs_a_run_that_goes_on(project: Path) -> None:

@@ -50,26 +50,22 @@ def test_each_site_gets_a_folder_that_is_all_it_needs(project: Path) -> None:
         assert {"README.md", "fedcompass-site.service"} <= files
 
 
-def test_every_file_with_a_private_key_or_token_is_for_its_owner_only(project: Path) -> None:
+def test_every_file_with_a_private_key_is_for_its_owner_only(project: Path) -> None:
     secret = [
         path
         for path in project.rglob("*")
-        if path.is_file()
-        and (path.suffix in (".token", ".secret") or b"PRIVATE KEY" in path.read_bytes())
+        if path.is_file() and b"PRIVATE KEY" in path.read_bytes()
     ]
-    assert len(secret) == 8  # CA, server, two sites with two keys each, token, secret
+    assert len(secret) == 4  # CA, server, two sites
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
-    for name in ("server", "certificates", "sites"):
+    for name in ("certificates", "sites"):
         assert stat.S_IMODE((project / name).stat().st_mode) == 0o700
 
 
 def test_a_site_is_handed_no_secret_but_its_own(project: Path) -> None:
     keys = {name: (project / "sites" / name / "site.key").read_bytes() for name in SITES}
     assert len(set(keys.values())) == 2
-    assert {path.name for path in (project / "sites" / "north").glob("*.key")} == {
-        "site.key",
-        "flower.key",
-    }
+    assert {path.name for path in (project / "sites" / "north").glob("*.key")} == {"site.key"}
     public = (project / "certificates" / "sites").iterdir()
     assert all(b"PRIVATE" not in path.read_bytes() for path in public)
 
@@ -116,8 +112,8 @@ def test_the_sites_readme_says_what_leaves_the_site(project: Path) -> None:
 
 
 def test_a_secret_that_others_can_read_is_refused(project: Path) -> None:
-    (project / "server" / "control.token").chmod(0o644)
-    with pytest.raises(ProjectError, match=r"chmod 600 .*control\.token"):
+    (project / "certificates" / "server.key").chmod(0o644)
+    with pytest.raises(ProjectError, match=r"chmod 600 .*server\.key"):
         ServerProject(project).check_secrets()
 
 
@@ -138,15 +134,15 @@ def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path: Path, name: str) ->
         init_project(tmp_path / "new", "fl.example:9092", [name])
 
 
-def test_no_tls_is_for_loopback_only(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"127\.0\.0\.1 only"):
-        init_project(tmp_path / "a", "fl.example:9092", ["north"], insecure=True)
-    init_project(tmp_path / "b", "127.0.0.1:9092", ["north"], insecure=True)
-    assert SiteFolder(tmp_path / "b" / "sites" / "north").identity is None
-    toml = tmp_path / "b" / "deployment.toml"
-    toml.write_text(toml.read_text().replace("127.0.0.1:9092", "fl.example:9092"))
-    with pytest.raises(SettingsError, match=r"127\.0\.0\.1 only"):
-        ServerProject(tmp_path / "b")
+def test_a_folder_of_an_earlier_version_is_told_what_to_do(project: Path) -> None:
+    site = project / "sites" / "north"
+    (site / "site.crt").unlink()
+    (site / "ca.crt").rename(site / "ca.pem")
+    with pytest.raises(ProjectError, match=r"of an earlier version.*; ask the fed"):
+        SiteFolder(site)
+    (project / "roster.toml").unlink()
+    with pytest.raises(ProjectError, match=r"an earlier version made it.*; make a new folder"):
+        ServerProject(project)
 
 
 def test_an_unknown_table_or_key_is_named(project: Path) -> None:

@@ -217,7 +217,7 @@ def test_a_failed_task_is_asked_again_more_and_more_slowly_and_then_the_site_is_
     network = network_of(0.1, 0.2)
     broken = network.sites[102]
     broken.spoil = lambda reply, number: (
-        replace(reply, error="worker\x00 died", arrays={}) if number > 1 else reply
+        replace(reply, error="worker\x00 died", payload=None) if number > 1 else reply
     )
     chosen = settings(max_updates=60, min_clients=2)
     running = federation(tmp_path, network, chosen)

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from tests.deployment.fake_network import SentModel
 
 import fedcompass.deployment as deployment
+from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.serve import serve
-from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
-from fedcompass.deployment.wire.transport import Reply
+from fedcompass.deployment.wire.messages import Facts, Kind
+from fedcompass.deployment.wire.transport import NodeId, Reply
 from fedcompass.errors import SettingsError
 from fedcompass.runs.curve import metrics_of
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, evaluate
@@ -48,17 +50,19 @@ class AtOnce:
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}
 
-    def nodes(self) -> set[int]:
+    def nodes(self) -> set[NodeId]:
         return {1, 2}
 
     def push(
-        self, node: int, kind: Kind, facts: Facts, arrays: Arrays | None, ttl: float
+        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: float
     ) -> str | None:
         message = f"{len(self.replies)} {time.monotonic_ns()}"
         told: Facts = {"samples": 7}
         if kind == "train":
             told = {"steps_done": facts["steps"], "seconds": 0.0, "task": facts["task"]}
-        self.replies[message] = Reply(message, node, arrays or {}, told, None)
+        self.replies[message] = Reply(
+            message, node, None if model is None else SentModel(model), told, None
+        )
         return message
 
     def pull(self, messages: Collection[str]) -> list[Reply]:

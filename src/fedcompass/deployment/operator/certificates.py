@@ -25,7 +25,6 @@ __all__ = [
     "SIGNED_DAYS",
     "Authority",
     "make_authority",
-    "make_flower_key",
     "make_key",
     "make_server_certificate",
     "make_site_certificate",
@@ -173,19 +172,6 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ProjectError(f"{path} is not an EC private key; bring back the right one")
     return key
-
-
-def make_flower_key(private: Path, public: Path) -> None:
-    """Write a site's identity for Flower: a key pair in the OpenSSH form that SuperNodes read."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    encoding, forms = serialization.Encoding, serialization.PublicFormat
-    write_secret(
-        private,
-        key.private_bytes(
-            encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-        ),
-    )
-    public.write_bytes(key.public_key().public_bytes(encoding.OpenSSH, forms.OpenSSH) + b"\n")
 
 
 def _authority_certificate(key: ec.EllipticCurvePrivateKey, subject: x509.Name, days: int) -> bytes:

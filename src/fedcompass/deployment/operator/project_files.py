@@ -1,6 +1,5 @@
 """`fedcompass deploy init`: the folder of a new federation, and what each site is handed."""
 
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -9,66 +8,51 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedcompass.deployment.addresses import is_loopback, split_address
+from fedcompass.deployment.addresses import split_address
 from fedcompass.deployment.operator import project_texts as texts
 from fedcompass.deployment.operator.certificates import (
     Authority,
     make_authority,
-    make_flower_key,
     make_key,
     make_server_certificate,
 )
-from fedcompass.deployment.private_files import write_secret
 from fedcompass.deployment.site.site_folder import valid_name
 from fedcompass.deployment.wire.site_roster import fingerprint_of, roster_text
 from fedcompass.errors import ProjectError, SettingsError
 
 __all__ = ["certify_site", "init_project", "write_site"]
 
-_TOKEN_BYTES = 32
 
-
-def init_project(
-    folder: Path, address: str, sites: Sequence[str], *, insecure: bool = False
-) -> None:
+def init_project(folder: Path, address: str, sites: Sequence[str]) -> None:
     """Write a federation's folder: app, settings, certificates, roster, units, a folder per site.
 
     Args:
         folder: new, or empty; it stays so if anything goes wrong.
         address: host:port by which the sites reach the server.
         sites: their names.
-        insecure: no TLS, no keys; loopback only.
 
     Raises:
         ProjectError: the folder holds something already, or cannot be written.
         SettingsError: the address or a name cannot be used.
     """
-    host, _ = split_address(address)
+    split_address(address)
     names = _distinct(sites)
-    if insecure and not is_loopback(host):
-        raise SettingsError(
-            f"--insecure with address {address!r}; allowed without TLS: 127.0.0.1 only"
-        )
     with _filled_at_once(folder) as beside:
-        _write_server(beside, folder.resolve(), address, len(names), insecure=insecure)
+        _write_server(beside, folder.resolve(), address, len(names))
         prints = {}
         for number, name in enumerate(names):
             site = beside / "sites" / name
             site.mkdir(mode=0o700)
-            write_site(beside, site, address, number, len(names), insecure=insecure)
-            if not insecure:
-                prints[name] = [certify_site(beside, site)]
-        if not insecure:
-            (beside / "roster.toml").write_text(roster_text(prints), encoding="utf-8")
+            write_site(beside, site, address, number, len(names))
+            prints[name] = [certify_site(beside, site)]
+        (beside / "roster.toml").write_text(roster_text(prints), encoding="utf-8")
 
 
-def write_site(
-    project: Path, site: Path, address: str, number: int, of: int, *, insecure: bool = False
-) -> None:
+def write_site(project: Path, site: Path, address: str, number: int, of: int) -> None:
     """Write what a site needs but its certificate; its name is the folder's."""
     name = site.name
     shutil.copy(project / "app.py", site / "app.py")
-    settings = texts.site_toml(name, address, number, of, insecure=insecure)
+    settings = texts.site_toml(name, address, number, of)
     (site / "site.toml").write_text(settings, encoding="utf-8")
     (site / "README.md").write_text(texts.site_readme(name, address), encoding="utf-8")
     (site / "fedcompass-site.service").write_text(texts.site_unit(name), encoding="utf-8")
@@ -97,26 +81,21 @@ def certify_site(
     (site / "site.crt").write_bytes(certificate)
     shutil.copy(certificates / "ca.crt", site / "ca.crt")
     (certificates / "sites" / f"{name}.crt").write_bytes(certificate)
-    make_flower_key(site / "flower.key", project / "keys" / f"{name}.pub")
     return fingerprint_of(certificate)
 
 
-def _write_server(folder: Path, final: Path, address: str, sites: int, *, insecure: bool) -> None:
+def _write_server(folder: Path, final: Path, address: str, sites: int) -> None:
     """Write all but the sites; `final` is where the folder will be."""
-    for name in ("server", "certificates", "sites"):
+    for name in ("certificates", "sites"):
         (folder / name).mkdir(mode=0o700)
-    for name in ("keys", "systemd"):
-        (folder / name).mkdir()
-    write_secret(folder / "server" / "control.token", secrets.token_urlsafe(_TOKEN_BYTES).encode())
-    write_secret(folder / "server" / "executor.secret", secrets.token_bytes(_TOKEN_BYTES))
-    if not insecure:
-        certificates = folder / "certificates"
-        (certificates / "sites").mkdir()
-        make_authority(certificates, final.name)
-        make_server_certificate(certificates, certificates, [split_address(address)[0]])
+    (folder / "systemd").mkdir()
+    certificates = folder / "certificates"
+    (certificates / "sites").mkdir()
+    make_authority(certificates, final.name)
+    make_server_certificate(certificates, certificates, [split_address(address)[0]])
     written = {
         "app.py": texts.APP,
-        "deployment.toml": texts.deployment_toml(address, sites, insecure=insecure),
+        "deployment.toml": texts.deployment_toml(address, sites),
         "README.md": texts.server_readme(address),
         ".gitignore": texts.GITIGNORE,
         "systemd/fedcompass-server.service": texts.server_unit(final),

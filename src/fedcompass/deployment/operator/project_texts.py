@@ -48,20 +48,18 @@ def test_set() -> Samples:  # the server measures merged models on it; leave it 
 
 GITIGNORE = """\
 certificates/
-server/
 sites/
 state/
 run*/
 """
 
 
-def deployment_toml(address: str, sites: int, *, insecure: bool) -> str:
+def deployment_toml(address: str, sites: int) -> str:
     """The server's settings."""
     return f"""\
 [server]
 address = "{address}"       # how the sites reach this machine; the certificate is for this host
 listen = "0.0.0.0"          # which of this machine's addresses to listen on; 0.0.0.0 is all
-insecure = {str(insecure).lower()}
 
 [federation]
 min_clients = {max(sites, 1)}             # it starts when so many are there; others may join later
@@ -77,7 +75,7 @@ max_steps = 200
 """
 
 
-def site_toml(name: str, address: str, number: int, sites: int, *, insecure: bool) -> str:
+def site_toml(name: str, address: str, number: int, sites: int) -> str:
     """A site's settings."""
     return f"""\
 name = "{name}"
@@ -86,7 +84,6 @@ app = "app.py"
 # data = "/path/to/this/site's/data"   # handed to trainer(site) as site.data; never sent anywhere
 device = "cpu"              # or cuda, cuda:1, …
 # threads = 4               # of torch
-insecure = {str(insecure).lower()}
 
 [settings]                  # whatever trainer(site) in app.py wants to know, as site.settings
 number = {number}
@@ -105,19 +102,19 @@ Sites connect to `{address}` (TCP, one port; nothing else has to be open).
    changes.
 2. Set the strategy and when to stop in `deployment.toml`.
 3. Hand each site its folder `sites/NAME/` over a channel you trust: it holds the site's private
-   keys. Then delete your copy of `site.key` and `flower.key`; the server needs neither.
+   key. Then delete your copy of `site.key`; the server does not need it.
 4. `fedcompass deploy check .` and then `fedcompass deploy server .`; the run is in `run/`.
 
 Stop it with Ctrl-C, go on with `fedcompass deploy server . --resume`. After a crash the same
 command goes on; no accepted update is lost. `fedcompass deploy status .` shows where it is.
 
 A further site: `fedcompass deploy add-site . NAME`. To shut a site out: `fedcompass deploy
-revoke-site . NAME`. After either restart the server with `--resume`. `fedcompass deploy readmit .
-NAME` lets a site out of quarantine once its fault is mended.
+revoke-site . NAME`. Both work while the server runs. `fedcompass deploy readmit . NAME` lets a
+site out of quarantine once its fault is mended.
 
-Secret: everything under `certificates/`, `server/` and `sites/` (and `certificates/ca.key` most of
+Secret: everything under `certificates/` and `sites/` (and `certificates/ca.key` most of
 all: who has it can pose as the server; best kept off this machine). Backup: `run/`,
-`certificates/`, `roster.toml`, `server/`, `keys/`. Certificates last about 13 months: `fedcompass
+`certificates/`, `roster.toml`. Certificates last about 13 months: `fedcompass
 deploy renew .` makes the next ones and says what to carry where.
 """
 
@@ -142,9 +139,8 @@ What leaves this machine, and nothing else:
 1. `pip install 'fedcompass[deploy]'` (Python 3.11 or newer; the same version as the server's).
 2. Set `data` in `site.toml` to the folder of your data, and `device` if you have a GPU. Read
    `app.py`: it sees your data.
-3. `chmod 600 *.key`. They are this site's identity: keep them here, give them to nobody.
-4. `fedcompass deploy check .` says what is still wrong: clock, certificate, connection, version,
-   data.
+3. `chmod 600 site.key`. It is this site's identity: keep it here, give it to nobody.
+4. `fedcompass deploy check .` says what is still wrong: certificate, connection, version, data.
 5. `fedcompass deploy site .` runs it; it may be started before the server, stopped and restarted
    at any time.
 
@@ -152,7 +148,7 @@ When it warns that `site.crt` ends soon, the federation's operator sends a new o
 place of the old. It is not secret; `site.key` stays as it is.
 
 To run it at every start of the machine: `fedcompass-site.service` is an example for systemd. Logs
-are in `state/`: `worker.log` (training), `supernode.log` (connection).
+are in `state/worker.log` (training); what happens to the connection is printed.
 """
 
 

@@ -25,10 +25,8 @@ def locked_roster(project: ServerProject) -> Iterator[dict[str, list[str]]]:
     """The fingerprints of each site, to change; one command at a time has them.
 
     Raises:
-        ProjectError: the federation has no certificates, or its roster is missing or damaged.
+        ProjectError: the roster is missing or damaged.
     """
-    if project.network.insecure:
-        raise ProjectError(f"{project.folder} is insecure: it has no certificates and no roster")
     with FolderLock(project.certificates, wait=True):
         yield RosterFile(project.roster).roster.fingerprints
 
@@ -138,7 +136,6 @@ def revoke_site(folder: Path, name: str) -> None:
         del roster[name]
         write_roster(project, roster)
         _keep_revoked(project.site_certificates / f"{name}.crt")
-        (project.folder / "keys" / f"{name}.pub").unlink(missing_ok=True)
 
 
 def _keep_revoked(certificate: Path) -> None:

@@ -72,7 +72,7 @@ class Federation:
         )
         self.membership = Membership()
         self._transport = transport
-        self._dispatcher = Dispatcher(transport, layout, self._run.name, settings.ttl)
+        self._dispatcher = Dispatcher(transport, self._run.name, settings.ttl)
         self._evaluation = BackgroundEvaluation(evaluate)
         self._clock, self._pause = clock, pause
         self._before = self.coordinator.scheduler.now - clock()  # run time when the clock is 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 
 from torch.nn import functional
 
@@ -14,6 +15,7 @@ from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.wire.transport import Transport
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.evaluation import begin_measuring
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["serve"]
 
@@ -26,6 +28,7 @@ def serve(
     resume: bool = False,
     *,
     on_step: Callable[[Federation], None] | None = None,
+    pause: Callable[[Seconds], None] = sleep,
 ) -> Summary:
     """Run a federation to its end, or until something stops it; then it can be resumed.
 
@@ -36,6 +39,7 @@ def serve(
         folder: the run's.
         resume: go on with the run in the folder.
         on_step: called after every poll.
+        pause: waits for so many seconds, or until something is to be done.
 
     Raises:
         FedcompassError: with one line saying what is wrong and what to do.
@@ -50,6 +54,7 @@ def serve(
         folder,
         resume=resume,
         evaluate=_evaluation(app, settings, layout),
+        pause=pause,
     )
     try:
         return federation.run(on_step)

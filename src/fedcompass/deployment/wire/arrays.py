@@ -6,6 +6,7 @@ layout before a byte is parsed.
 
 import io
 import re
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedcompass.aggregation.layout import FlatState, Layout, TensorSpec
 from fedcompass.deployment.wire.messages import Arrays, WireArray
 from fedcompass.errors import LayoutMismatch
 
-__all__ = ["array_bytes", "decode_arrays", "encode_state", "most_bytes"]
+__all__ = ["ArraysPayload", "array_bytes", "decode_arrays", "encode_state", "most_bytes"]
 
 _HEADER = 1024
 """More than any array's header needs: numpy's are 128 bytes up to 6 dimensions or so."""
@@ -42,6 +43,26 @@ _NUMPY = {
     torch.int64: "int64",
     torch.bool: "bool",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ArraysPayload:
+    """A `Payload` of arrays by name, as Flower's clients send it."""
+
+    arrays: Arrays
+
+    @property
+    def size(self) -> int:
+        """How many bytes the arrays have together."""
+        return sum(len(array.data) for array in self.arrays.values())
+
+    def state(self, layout: Layout, start: FlatState) -> FlatState:  # as Payload
+        """The end model.
+
+        Raises:
+            LayoutMismatch: names, dtypes, shapes or lengths are not the model's.
+        """
+        return decode_arrays(self.arrays, layout)
 
 
 def encode_state(layout: Layout, state: FlatState) -> Arrays:

@@ -10,7 +10,10 @@ from fedcompass.deployment.wire.decoding import MOST_MESSAGE_BYTES, PIECE_BYTES
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.errors import ProjectError
 
-__all__ = ["Identity", "listen", "open_channel"]
+__all__ = ["SERVICE", "Identity", "listen", "open_channel"]
+
+SERVICE = "fedcompass.wire.v1.Federation"
+"""What the calls belong to, as federation.proto names it."""
 
 _WINDOW = 4 << 20  # bytes of a stream that may be on their way; so much can wait in memory
 _STREAMS = 32  # calls on one connection
