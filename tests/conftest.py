@@ -35,6 +35,7 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "deployment/site/test_site_budget.py",
     "deployment/site/test_trainer.py",
     "deployment/site/test_worker.py",
+    "flower/test_new_project.py",
     "data/medical/test_cli_medical.py",
     "data/medical/test_medical_experiments.py",
     "paper/test_paper_table_runs.py",

@@ -15,7 +15,7 @@ from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.wire.transport import Transport
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.evaluation import begin_measuring
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = ["serve"]
 
@@ -67,7 +67,7 @@ def _evaluation(app: AppFile, settings: FederationSettings, layout: Layout) -> E
     if app.has("evaluate"):
         module = app.model(settings.seed)
 
-        def by_the_app(state: FlatState) -> dict[str, float]:
+        def by_the_app(_: ModelVersion, state: FlatState) -> dict[str, float]:
             layout.load(module, state)  # the app may have moved it to another device
             module.eval()
             return app.evaluate(module) or {}
@@ -78,7 +78,7 @@ def _evaluation(app: AppFile, settings: FederationSettings, layout: Layout) -> E
         return None
     model = BoundModel(app.model(settings.seed))
 
-    def on_test_set(state: FlatState) -> dict[str, float]:
+    def on_test_set(_: ModelVersion, state: FlatState) -> dict[str, float]:
         model.load(state)
         return begin_measuring(model, samples, settings.metrics, functional.cross_entropy)()
 
