@@ -48,6 +48,7 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_examples.py",
     "report/tracking",
     "test_one_update.py",
+    "test_own_things.py",
     "training",
 )
 # What these tell does not depend on what is learned, and some of them take a minute.

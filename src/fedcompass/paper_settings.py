@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedcompass.as_run import LATER_RELEASE
+from fedcompass.own_code import is_own
 from fedcompass.setting_tables import merged
 
 __all__ = ["USUAL_MODEL", "authors_settings", "paper_settings", "strategy_settings"]
@@ -104,7 +105,8 @@ def paper_settings(dataset: str, clients: int) -> dict[str, Any]:
     """An experiment's settings for a dataset, as far as the paper gives them."""
     settings = _BY_DATASET.get(dataset, {})
     fleet = {"clients": clients, **settings.get("fleet", {})}
-    return {**settings, "model": USUAL_MODEL.get(dataset, "mlp"), "fleet": fleet}
+    model = "" if is_own(dataset) else USUAL_MODEL.get(dataset, "mlp")
+    return {**settings, "model": model, "fleet": fleet}
 
 
 def strategy_settings(dataset: str, clients: int, strategy: str = "") -> dict[str, Any]:

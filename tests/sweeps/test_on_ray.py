@@ -103,7 +103,7 @@ def test_what_problems_share_is_stored_once_and_shared_again() -> None:
     assert len({id(problem.clients[0].inputs) for problem in unpacked}) == 1
     assert len({id(problem.transform) for problem in unpacked}) == 1
     for problem, other in zip(problems, unpacked, strict=True):
-        assert torch.equal(problem.test.inputs, other.test.inputs)
+        assert torch.equal(problem.test.tensor, other.test.tensor)
         for samples, others in zip(problem.clients, other.clients, strict=True):
             rows = torch.arange(len(samples))
             for one, two in zip(samples.batch(rows), others.batch(rows), strict=True):

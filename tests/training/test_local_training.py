@@ -201,7 +201,7 @@ def test_the_transform_prepares_every_batch() -> None:
         return x * 2
 
     problem = problem_of(linear)
-    stored = [Samples(s.inputs * 2, s.targets, s.indices) for s in problem.clients]
+    stored = [Samples(s.tensor * 2, s.targets, s.indices) for s in problem.clients]
     by_hand = Problem(model=linear, clients=stored, test=problem.test)
     on_the_fly = problem_of(linear, transform=doubled)
     a, b = (round_of(LocalTrainer(p, SGD, seed=0)) for p in (by_hand, on_the_fly))

@@ -28,6 +28,8 @@ OPTIONS = {
     "data": "data.name",
     "data-root": "data.root",
     "model": "model",
+    "loss": "loss",
+    "metric": "evaluation.target_metric",
     "clients": "fleet.clients",
     "partition": "partition.kind",
     "speed": "fleet.speed",

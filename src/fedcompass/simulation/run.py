@@ -14,6 +14,7 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.own_code import short
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal, Tee, lines_after
@@ -26,6 +27,7 @@ from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, Se
 from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.experiment_folder import (
+    check_same_code,
     create_run,
     experiment_of,
     resume_run,
@@ -120,6 +122,8 @@ def _experiment(
 ) -> Experiment:
     """What is run; a problem of the user's own is written down in it."""
     kept = experiment_of(folder) if isinstance(folder, RunFolder) else None
+    if kept is not None and isinstance(folder, RunFolder) and folder.begun:
+        check_same_code(folder, kept)
     chosen = given or kept or Experiment()
     own = _on_problem(chosen, problem) if problem is not None else None
     if not isinstance(folder, RunFolder) or kept is None:
@@ -352,7 +356,9 @@ def _open_journal(
         "seed": experiment.seed,
         "seconds_per_step": list(fleet.paces),
         "lower_is_better": [
-            metric for metric in experiment.evaluation.metrics if not higher_is_better(metric)
+            short(metric)
+            for metric in experiment.evaluation.metrics
+            if not higher_is_better(metric)
         ],
     }
     if saved is None:

@@ -9,6 +9,7 @@ from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
+from fedcompass.own_code import absolute, with_names
 from fedcompass.settings import Settings
 
 __all__ = ["RENEW", "NetworkSettings", "ServerProject"]
@@ -90,7 +91,8 @@ class ServerProject:
                     f"{file}: {name} is {record[name]!r}; allowed: a table, [{name}]"
                 )
         self.network = NetworkSettings(**record.pop("server", {}))
-        self.federation = FederationSettings(**record.pop("federation", {}))
+        federation = with_names(record.pop("federation", {}), self._in_folder)
+        self.federation = FederationSettings(**federation)
         if record:
             raise SettingsError(
                 f"{file} has [{next(iter(record))}]; allowed tables: [server], [federation]"
@@ -106,6 +108,10 @@ class ServerProject:
                 f"insecure is true but listen is {self.network.listen!r}; allowed without TLS: "
                 "127.0.0.1 only, or leave it out"
             )
+
+    def _in_folder(self, name: str) -> str:
+        """A strategy of one's own is looked up in the federation's folder."""
+        return absolute(name, self.folder)
 
     @property
     def app(self) -> Path:
