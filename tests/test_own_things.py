@@ -87,6 +87,10 @@ def pinball(outputs, targets):
 def worst(outputs, targets):
     return (outputs.squeeze(-1) - targets).abs().max()
 
+@metric(higher_is_better=True, share=True)
+def right(outputs, targets):
+    return (outputs.argmax(1) == targets).float().mean()
+
 def undirected(outputs, targets):
     return 0.0
 
@@ -164,6 +168,7 @@ seeds = 1
 [base]
 horizon = 4.0
 data.name = "./digits.py:problem"
+evaluation.target_metric = "./mine.py:right"
 strategy = { steps = 5, min_steps = 2, max_steps = 5 }
 [grid]
 "strategy.name" = ["fedavg", "./mine.py:clipped"]

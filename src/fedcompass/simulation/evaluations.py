@@ -47,8 +47,8 @@ class Evaluations:
         self.best: FlatState | None = None  # the model of the best row, None before the first
 
     def _restart_curve(self, rows: list[Row]) -> None:
-        target = short(self._settings.target_metric)
-        self.curve = Curve(target, rises=higher_is_better(target), rows=rows)
+        target = self._settings.target_metric
+        self.curve = Curve(short(target), rises=higher_is_better(target), rows=rows)
 
     @property
     def rows(self) -> list[Row]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.aggregation.layout import FlatState, Layout, frozen_of
 from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
@@ -143,7 +143,7 @@ def _experiment(
 
 def _on_problem(experiment: Experiment, problem: Problem) -> Experiment:
     module = build_module(problem, experiment.seed)
-    return experiment.on_problem(*fingerprint_of(problem, Layout.of(module)))
+    return experiment.on_problem(*fingerprint_of(problem, module))
 
 
 def _check_same_problem(folder: RunFolder, kept: Experiment, own: Experiment | None) -> None:
@@ -237,9 +237,10 @@ class Run:
         strategy = experiment.chosen_strategy()
         module = build_module(problem, experiment.seed)
         layout = Layout.of(module)
+        self._frozen = frozen_of(module)
         fleet = Fleet(experiment.fleet, experiment.seed)
         saved = folder.checkpoint() if folder and folder.begun else None
-        fingerprint = fingerprint_of(problem, layout).digest if folder else None
+        fingerprint = fingerprint_of(problem, module).digest if folder else None
         self._identity = {"experiment": experiment.key(), "problem": fingerprint}
         self._is_new = saved is None
         self._journal = _open_journal(folder, saved, experiment, fleet, fingerprint)
@@ -323,8 +324,8 @@ class Run:
                 steps=simulation.steps,
                 pending=pending,
             ),
-            model=_named(coordinator.layout, coordinator.model),
-            best_model=_named(coordinator.layout, best),
+            model=self._named(coordinator.model),
+            best_model=self._named(best),
             pending=listed(pending),
             folder=self._folder.path if self._folder else None,
         )
@@ -334,6 +335,11 @@ class Run:
             result.summary["journal_bytes"] = size  # to tell if it is cut later
             result.write(self._folder)
         return result
+
+    def _named(self, state: FlatState) -> dict[str, Tensor]:
+        """A state's tensors and the frozen ones by name, on the CPU, independent of each other."""
+        tensors = {**self.simulation.coordinator.layout.unflatten(state), **self._frozen}
+        return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
     def close(self) -> None:
         """Close the journal; the folder can be resumed unless the run is finished."""
@@ -378,8 +384,3 @@ def _open_journal(
         raise CheckpointError(f"{folder.path} has a checkpoint of something else; start anew")
     lines_after(folder.journal, resume_at, saved.facts.get("journal_crc"))
     return FileJournal(folder.journal, header, resume_at=resume_at, durable=True)
-
-
-def _named(layout: Layout, state: FlatState) -> dict[str, Tensor]:
-    """Tensors of a state by name, on the CPU and independent of each other."""
-    return {name: tensor.detach().cpu().clone() for name, tensor in layout.unflatten(state).items()}

@@ -8,9 +8,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedcompass.aggregation.layout import Layout
+from fedcompass.aggregation.layout import Layout, frozen_of
 from fedcompass.training.problem import Items, Problem, Samples
 
 __all__ = ["Fingerprint", "fingerprint_of"]
@@ -29,11 +29,13 @@ class Fingerprint(NamedTuple):
     digest: str
 
 
-def fingerprint_of(problem: Problem, layout: Layout) -> Fingerprint:
+def fingerprint_of(problem: Problem, module: nn.Module) -> Fingerprint:
     """A problem's fingerprint; it takes milliseconds, however large the data are.
 
-    The model counts by its tensors' names and shapes, functions by their names.
+    The model counts by its tensors' names and shapes, a frozen parameter by its values, functions
+    by their names.
     """
+    layout = Layout.of(module)
     numbers = sum(prod(spec.shape) for spec in layout.specs if spec.segment == "trainable")
     samples = sum(map(len, problem.clients))
     words = (
@@ -43,6 +45,9 @@ def fingerprint_of(problem: Problem, layout: Layout) -> Fingerprint:
     digest = hashlib.sha256()
     for part in _parts(problem, layout):
         digest.update(part)
+    for tensor in frozen_of(module).values():
+        for part in _rows(tensor):
+            digest.update(part)
     return Fingerprint(words, digest.hexdigest()[:16])
 
 

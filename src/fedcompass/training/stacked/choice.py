@@ -1,11 +1,13 @@
 """Which way a problem's tasks can be trained together."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedcompass.settings.training import LocalSettings
-from fedcompass.training.bound import build_module
+from fedcompass.training.bound import build_module, frozen_by_seed
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem, outputs_of
@@ -37,6 +39,8 @@ def stacked_trainer(
     if settings.precision != "float32":
         return f"one at a time (in {settings.precision}, which is for models that fill a GPU)"
     try:
+        if (name := frozen_by_seed(partial(build_module, problem))) is not None:
+            return f"one at a time (its frozen parameter {name!r} depends on the seed)"
         if device.type == "cuda" and (work := work_of(problem, settings)) > _FILLS_A_GPU:
             return f"one at a time (a step of {work / 1e9:,.0f} GFLOP fills a GPU by itself)"
         trainer = StackedTrainer(
