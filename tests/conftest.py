@@ -45,6 +45,7 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_cli_sweep.py",
     "test_diverged_runs.py",
     "test_docs_deployment.py",
+    "test_docs_own.py",
     "test_examples.py",
     "report/tracking",
     "test_one_update.py",

@@ -132,7 +132,7 @@ def test_arrays_in_samples_and_modules_in_problems_are_refused_in_words() -> Non
     with pytest.raises(DataError, match=r"targets are a numpy.ndarray; allowed: a torch.Tensor"):
         Samples(torch.tensor(X), Y)  # type: ignore[arg-type]
     good = Samples(torch.tensor(X), torch.tensor(Y))
-    with pytest.raises(DataError, match="model is a torch.Linear; allowed: a function that makes"):
+    with pytest.raises(DataError, match=r"model is a torch.Linear; allowed: a function that makes"):
         Problem(model=nn.Linear(1, 1), clients=[good], test=good)
     with pytest.raises(DataError, match=r"clients\[0\] is a tuple; allowed: fedcompass.Samples"):
         Problem(model=Pairs, clients=[(X, Y)], test=good)  # type: ignore[arg-type, list-item]
