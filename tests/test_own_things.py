@@ -198,7 +198,7 @@ def test_a_sweep_whose_own_code_has_changed_says_so_and_runs_it_again(command: C
 def test_numbers_are_learned_with_mse(command: Command) -> None:
     said = command(
         f"run --data ./digits.py:house_prices --model ./digits.py:slope --loss mse {FIXED} "
-        "--name prices --workers 1"
+        "--name prices --executor serial"
     )
     assert "top mae" in said
     assert "iid partition" in said
@@ -208,7 +208,7 @@ def test_an_own_loss_and_an_own_metric_with_its_direction(command: Command) -> N
     said = command(
         f"run --data ./digits.py:house_prices --model ./digits.py:slope --loss ./mine.py:pinball "
         f"--metric ./mine.py:worst --partition iid {FIXED} --name prices "
-        "--workers 1"
+        "--executor serial"
     )
     assert "top mine.worst" in said
     rows = [json.loads(line) for line in Path("runs/prices/metrics.jsonl").read_text().splitlines()]
@@ -275,7 +275,9 @@ def test_a_wrong_thing_says_what_it_is_and_what_is_accepted(
 
 
 def test_an_own_rule_that_raises_is_told_in_one_line_with_its_place(command: Command) -> None:
-    said = command(f"run --data ./digits.py:problem --strategy ./mine.py:broken {SHORT}", 1)
+    said = command(
+        f"run --data ./digits.py:problem --strategy ./mine.py:broken {SHORT} --executor serial", 1
+    )
     (line,) = [line for line in said.splitlines() if "error" in line]
     assert "your code raised ZeroDivisionError: no weight (mine.py:" in line
     assert "Traceback" not in said

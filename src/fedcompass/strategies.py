@@ -238,9 +238,9 @@ _RECIPES: dict[str, Recipe] = {
 }
 
 
-def names() -> list[str]:
-    """The strategies there are: ours, registered ones and those of entry points."""
-    return list(dict.fromkeys([*_RECIPES, *_entry_points()]))
+def names(*, installed: bool = True) -> list[str]:
+    """The strategies there are: ours, registered ones and, if `installed`, other packages'."""
+    return list(dict.fromkeys([*_RECIPES, *(_entry_points() if installed else ())]))
 
 
 def register(name: str, recipe: Recipe) -> None:
@@ -255,7 +255,15 @@ def register(name: str, recipe: Recipe) -> None:
 
 def describe() -> dict[str, str]:
     """One line for each strategy."""
-    return {name: summary(name) for name in names()}
+    return {name: _summary_or_error(name) for name in names()}
+
+
+def _summary_or_error(name: str) -> str:
+    """One line, though another package's strategy may not load."""
+    try:
+        return summary(name)
+    except SettingsError as error:
+        return str(error)
 
 
 def summary(name: str) -> str:
@@ -276,7 +284,8 @@ def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
     kind = _kind(recipe)
     for key in settings:
         if key not in known_keys(name):
-            raise SettingsError(unknown_key(key, known_keys(name), f"strategy {name!r}"))
+            where = f"strategy {own_code.shown(name)!r}"
+            raise SettingsError(unknown_key(key, known_keys(name), where))
     variant = settings.get("variant", "own")
     scheduling = {key: settings[key] for key in kind.settings.model_fields if key in settings}
     aggregation = {key: settings[key] for key in recipe.settings.model_fields if key in settings}

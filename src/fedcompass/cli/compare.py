@@ -85,6 +85,8 @@ def compare(
     comparison = Comparison(Results.of_plan(sweep.plan(), store), _REFERENCE)
     print(_table(comparison))
     print(_meaning(comparison, first))
+    if first.target is None:
+        print("There is no target; --target VALUE shows the times to it.")
     print(f"Every run's journal, curve and model: {root}")
     print(f"To look at them: {reported(root)}")
     for line in notes(comparison):

@@ -161,7 +161,7 @@ def _rows() -> "dict[str, list[tuple[SettingRow, str]]]":
         meaning=f"one of {', '.join(names())}; see `fedcompass strategies`",
     )
     rows = {row.key: [(row, "")] for row in (name, *setting_rows(Experiment()))}
-    for each in names():
+    for each in names(installed=False):  # others' keys are for --set
         for row in setting_rows(strategy(each).scheduling, "strategy."):
             rows.setdefault(row.key, []).append((row, each))
     return rows

@@ -23,6 +23,7 @@ from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.project import RENEW, ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder, SiteSettings
 from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
+from fedcompass.own_code import short
 
 __all__ = ["CheckResult", "check_server", "check_site"]
 
@@ -83,7 +84,7 @@ def check_server(folder: Path) -> Iterator[CheckResult]:
         yield CheckResult("settings", False, str(error))
         return
     network = project.network
-    name = project.federation.chosen_strategy().name
+    name = short(project.federation.chosen_strategy().name)
     yield CheckResult("settings", True, f"{name}, sites connect to {network.address}")
     yield _finding("secrets", lambda: _secrets(project))
     if not network.insecure:
