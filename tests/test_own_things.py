@@ -314,3 +314,12 @@ def test_a_run_with_own_things_is_resumed_from_another_folder_unless_the_code_ha
         json.loads(Path(f"../runs/{n}/summary.json").read_text()) for n in ("whole", "cut")
     )
     assert whole == cut
+
+
+def test_the_split_of_own_data_can_be_looked_at(command: Command) -> None:
+    said = command("partition ./digits.py:problem --clients 3")
+    assert "digits.problem, class partition, 3 clients, seed 0" in said
+    assert "200 training samples" in said
+    said = command("partition ./digits.py:of_two_clients", 1)
+    assert "come by client: there is nothing to split" in said
+    assert "no class per sample" in command("partition ./digits.py:house_prices", 1)
