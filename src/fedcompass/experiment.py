@@ -30,7 +30,14 @@ from fedcompass.settings.training import (
 )
 from fedcompass.strategies import Strategy, known_keys
 
-__all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_experiment", "read_toml"]
+__all__ = [
+    "DataSettings",
+    "EvaluationSettings",
+    "Experiment",
+    "read_experiment",
+    "read_toml",
+    "record_key",
+]
 
 OWN_DATA, OWN_MODEL = "own problem", "own model"
 """What stands in the record of a run on a problem given in Python for a dataset and a network."""
@@ -244,12 +251,7 @@ class Experiment(Settings):
 
     def key(self) -> str:
         """A short hash of everything that decides the result."""
-        record = own_code.with_names(self.to_record(), own_code.short)  # wherever the files lie
-        if self.code is not None:
-            record["code"] = {own_code.short(name): digest for name, digest in self.code.items()}
-        record["data"].pop("root", None)
-        text = json.dumps(record, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return record_key(self.to_record())
 
     def changed_code(self) -> list[str]:
         """The user's own things whose files have changed since the experiment was written down."""
@@ -265,6 +267,16 @@ class Experiment(Settings):
             SettingsError: the file cannot be read, or a setting is wrong.
         """
         return cls(**read_experiment(path))
+
+
+def record_key(record: Mapping[str, Any]) -> str:
+    """The key of an experiment that `to_record` gave, perhaps that of an earlier version."""
+    if record.get("code"):  # a user's own things count by their names and text, wherever they lie
+        code = {own_code.short(name): digest for name, digest in record["code"].items()}
+        record = {**own_code.with_names(record, own_code.short), "code": code}
+    data = {key: value for key, value in record["data"].items() if key != "root"}
+    text = json.dumps({**record, "data": data}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_experiment(path: Path) -> dict[str, Any]:

@@ -4,10 +4,17 @@ import shutil
 from pathlib import Path
 
 from fedcompass.errors import RunFolderError
-from fedcompass.experiment import Experiment
+from fedcompass.experiment import Experiment, read_experiment, record_key
 from fedcompass.runs.folder import RunFolder
 
-__all__ = ["check_same_code", "create_run", "experiment_of", "resume_run", "write_experiment"]
+__all__ = [
+    "check_same_code",
+    "create_run",
+    "experiment_of",
+    "is_run_of",
+    "resume_run",
+    "write_experiment",
+]
 
 _SETTINGS = "experiment.toml"
 _FILES = {
@@ -81,6 +88,18 @@ def check_same_code(folder: RunFolder, kept: Experiment) -> None:
             f"{folder.path} was begun with another {' and '.join(files)}, which has changed since "
             "(or is gone); put it back to resume, or start a new run"
         )
+
+
+def is_run_of(folder: RunFolder, key: object, experiment: Experiment) -> bool:
+    """Whether a run that was begun under a key is one of this experiment.
+
+    An earlier version had fewer settings, and so another key for the same experiment: that of the
+    folder's file as it stands.
+    """
+    if key == experiment.key():
+        return True
+    written = read_experiment(folder.path / _SETTINGS)
+    return key == record_key(written) and Experiment(**written) == experiment
 
 
 def write_experiment(folder: RunFolder, experiment: Experiment) -> None:
