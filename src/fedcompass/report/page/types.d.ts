@@ -125,6 +125,8 @@ interface Fold {
   direct: boolean;
   /** Where a model was trained. */
   weight?: number;
+  /** What the client has spent of its privacy budget, if it has one. */
+  epsilon?: number;
 }
 
 interface Commit {
@@ -310,6 +312,8 @@ interface PanelSpec {
   id: string;
   title: string;
   wide?: boolean;
+  /** Whether there is nothing to say about these runs. */
+  hidden?: (state: PageState) => boolean;
   caption: (state: PageState) => string;
   /** Why there is nothing to draw; null if there is. */
   missing?: (state: PageState) => string | null;
