@@ -46,9 +46,11 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_cli_sweep.py",
     "test_diverged_runs.py",
     "test_docs_deployment.py",
+    "test_docs_own.py",
     "test_examples.py",
     "report/tracking",
     "test_one_update.py",
+    "test_own_things.py",
     "training",
 )
 # What these tell does not depend on what is learned, and some of them take a minute.

@@ -61,7 +61,7 @@ def said(
     return capsys.readouterr().err.splitlines()
 
 
-FORMS = "allowed: package.module:factory or FILE.py:factory"
+FORMS = "allowed: package.module:name or FILE.py:name"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from fedcompass.cli.text import metric_text
+from fedcompass.own_code import short
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -52,7 +53,7 @@ class RunProgress:
             f"{share:4.0%}  t={simulation.now:.1f}s",
             f"version {simulation.coordinator.version}",
         ]
-        metric = self._experiment.evaluation.target_metric
+        metric = short(self._experiment.evaluation.target_metric)
         if simulation.evaluations.rows:
             newest = simulation.evaluations.rows[-1][metric]
             parts.append(f"{metric} {metric_text(metric, newest)}")

@@ -14,6 +14,7 @@ from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import experiment_from, given
 from fedcompass.cli.text import metric_text
 from fedcompass.errors import FedcompassError, RunFolderError
+from fedcompass.own_code import short
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fedcompass.simulation.engine import Simulation
     from fedcompass.simulation.result import Result
 
-__all__ = ["describe", "run"]
+__all__ = ["data_and_model", "describe", "run"]
 
 
 def run(
@@ -74,7 +75,8 @@ def run(
 
 
 def _usual_name(experiment: "Experiment") -> str:
-    return f"{experiment.strategy['name']}-{experiment.data.name}-seed{experiment.seed}"
+    strategy, data = short(experiment.strategy["name"]), short(experiment.data.name)
+    return f"{strategy}-{data}-seed{experiment.seed}"
 
 
 def _chosen(executor: str, device: str, no_train: bool) -> str:
@@ -192,10 +194,16 @@ def describe(experiment: "Experiment") -> str:
     fleet = experiment.fleet
     ratio = Fleet(fleet, experiment.seed).speed_ratio
     return (
-        f"{experiment.strategy['name']} on {experiment.data.name} ({experiment.model}): "
+        f"{short(experiment.strategy['name'])} on {data_and_model(experiment)}: "
         f"{fleet.clients} clients, {fleet.speed} speeds (slowest {ratio:.1f}x the fastest), "
         f"{experiment.partition.kind} partition, seed {experiment.seed}"
     )
+
+
+def data_and_model(experiment: "Experiment") -> str:
+    """What is trained on what; the model is left out where the data bring it."""
+    model = f" ({short(experiment.model)})" if experiment.model else ""
+    return f"{short(experiment.data.name)}{model}"
 
 
 def _accuracy_lines(result: "Result") -> list[str]:

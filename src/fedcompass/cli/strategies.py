@@ -37,10 +37,7 @@ def strategies(
     """List the strategies, or explain one of them."""
     from fedcompass.strategies import describe
 
-    if name is None:
-        print(_list(describe()))
-        return
-    print(_explained(name, describe()))
+    print(_list(describe()) if name is None else _explained(name))
 
 
 def _list(summaries: dict[str, str]) -> str:
@@ -54,9 +51,9 @@ def _list(summaries: dict[str, str]) -> str:
     return "\n".join([*lines, "", _PIECES, "", "`fedcompass strategies NAME` explains one."])
 
 
-def _explained(name: str, summaries: dict[str, str]) -> str:
+def _explained(name: str) -> str:
     from fedcompass.cli.rule_in_words import rule_in_words
-    from fedcompass.strategies import known_keys, strategy, variants
+    from fedcompass.strategies import known_keys, strategy, summary, variants
 
     chosen = strategy(name)
     rules = [rule_in_words(chosen)]
@@ -66,7 +63,7 @@ def _explained(name: str, summaries: dict[str, str]) -> str:
             for variant in variants(name)
         ]
     parts = [
-        _wrapped(f"{name}: {summaries[name]}"),
+        _wrapped(f"{name}: {summary(name)}"),
         *rules,
         _wrapped(_SYMBOLS),
         _settings(chosen),

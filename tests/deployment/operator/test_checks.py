@@ -252,3 +252,21 @@ def test_what_dies_after_a_run_is_over_does_not_begin_it_again(project: Path) ->
     server._child = Child(Program("the server", "no.such.module", project / "log", [], {}))
     assert server.poll() == ServerExit(None, again=False)
     assert server.restarted == 0
+
+
+def test_a_strategy_of_the_users_own_is_looked_up_in_the_federations_folder(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (project / "own_rule.py").write_text(
+        "from fedcompass.strategies import Recipe\nslow = Recipe('mine', 'compass')\n"
+    )
+    file = project / "deployment.toml"
+    text = file.read_text()
+    assert 'name = "fedcompass"' in text
+    file.write_text(text.replace('name = "fedcompass"', 'name = "./own_rule.py:slow"'))
+    strategy = ServerProject(project).federation.strategy
+    sys.modules.pop("own_rule", None)
+    assert strategy["name"] == f"{project}/own_rule.py:slow"
+    assert "own_rule.slow" in found(check_server(project))["settings"].says
+    sys.modules.pop("own_rule", None)

@@ -151,3 +151,32 @@ def test_a_wrong_setting_is_told_in_one_line(values: dict[str, Any], message: st
     with pytest.raises(SettingsError, match=message) as caught:
         FederationSettings(**values)
     assert "\n" not in str(caught.value)
+
+
+FROZEN = """
+def model():
+    net = nn.Linear(3, 2)
+    net.bias.requires_grad_(False).{fill}
+    return net
+"""
+
+
+def test_frozen_parameters_are_not_sent_and_stand_in_the_final_model(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(APP + FROZEN.format(fill="fill_(0.5)"))
+    sites = AtOnce()
+    settings = FederationSettings(max_updates=2, min_clients=2, strategy={"name": "fedavg"})
+    serve(settings, load_app(app), sites, tmp_path / "run")
+    sent = [set(reply.arrays or ()) for reply in sites.replies.values() if reply.arrays]
+    assert sent
+    assert not any("bias" in name for names in sent for name in names)
+    final = load_file(tmp_path / "run" / "final.safetensors")
+    assert final["bias"].tolist() == [0.5, 0.5]
+
+
+def test_frozen_parameters_that_are_drawn_at_random_are_refused(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(APP + FROZEN.format(fill="numel()"))
+    settings = FederationSettings(max_updates=2, min_clients=2)
+    with pytest.raises(SettingsError, match="frozen parameter 'bias' is drawn at random"):
+        serve(settings, load_app(app), AtOnce(), tmp_path / "run")

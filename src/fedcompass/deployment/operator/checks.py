@@ -25,6 +25,7 @@ from fedcompass.deployment.server.project import RENEW, ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
+from fedcompass.own_code import short
 
 __all__ = ["CheckResult", "check_server", "check_site"]
 
@@ -78,7 +79,7 @@ def check_server(folder: Path) -> Iterator[CheckResult]:
         yield CheckResult("settings", False, str(error))
         return
     network = project.network
-    name = project.federation.chosen_strategy().name
+    name = short(project.federation.chosen_strategy().name)
     yield CheckResult("settings", True, f"{name}, sites connect to {network.address}")
     yield _finding("secrets", lambda: _secrets(project))
     yield _finding("certificate", lambda: _server_certificate(project))

@@ -14,6 +14,7 @@ from fedcompass.deployment.wire.payloads import Form
 from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
+from fedcompass.own_code import absolute, with_names
 from fedcompass.settings import Settings
 
 __all__ = ["RENEW", "NetworkSettings", "ServerProject"]
@@ -99,11 +100,16 @@ class ServerProject:
                 "insecure) and the run folder there and hand the sites their new folders"
             )
         self.network = NetworkSettings(**record.pop("server", {}))
-        self.federation = FederationSettings(**record.pop("federation", {}))
+        federation = with_names(record.pop("federation", {}), self._in_folder)
+        self.federation = FederationSettings(**federation)
         if record:
             raise SettingsError(
                 f"{file} has [{next(iter(record))}]; allowed tables: [server], [federation]"
             )
+
+    def _in_folder(self, name: str) -> str:
+        """A strategy of one's own is looked up in the federation's folder."""
+        return absolute(name, self.folder)
 
     @property
     def app(self) -> Path:

@@ -7,13 +7,15 @@ from time import sleep
 from torch.nn import functional
 
 from fedcompass.aggregation import FlatState, Layout
+from fedcompass.aggregation.layout import frozen_of
 from fedcompass.deployment.app.app_file import AppFile
 from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.wire.transport import Transport
-from fedcompass.training.bound import BoundModel
+from fedcompass.errors import SettingsError
+from fedcompass.training.bound import BoundModel, frozen_by_seed
 from fedcompass.training.evaluation import begin_measuring
 from fedcompass.vocabulary import ModelVersion, Seconds
 
@@ -45,6 +47,12 @@ def serve(
         FedcompassError: with one line saying what is wrong and what to do.
     """
     module = app.model(settings.seed)
+    frozen = frozen_of(module)
+    if frozen and (name := frozen_by_seed(app.model)) is not None:
+        raise SettingsError(
+            f"the model's frozen parameter {name!r} is drawn at random; it is never sent, so sites "
+            "would have another one: load it from a file, or draw it from a generator of its own"
+        )
     layout = Layout.of(module)
     federation = Federation(
         settings,
@@ -55,6 +63,7 @@ def serve(
         resume=resume,
         evaluate=_evaluation(app, settings, layout),
         pause=pause,
+        frozen=frozen,
     )
     try:
         return federation.run(on_step)
