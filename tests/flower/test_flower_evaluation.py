@@ -7,6 +7,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from tests.flower.fake_grid import FakeGrid, Net, evaluate, global_evaluate
+from torch import nn
 
 from fedcompass.aggregation.layout import Layout
 from fedcompass.errors import AppError
@@ -160,3 +161,12 @@ def test_a_seed_decides_the_initial_model() -> None:
 def test_a_function_is_found_by_its_name() -> None:
     found = load_object("evaluate", "tests.flower.fake_grid:global_evaluate")
     assert found is global_evaluate
+
+
+def frozen() -> nn.Module:
+    return nn.Linear(3, 2).requires_grad_(False)
+
+
+def test_frozen_parameters_travel_as_a_clientapp_expects_them() -> None:
+    layout = Layout.of(make_model(f"{__name__}:frozen", 0))
+    assert [spec.name for spec in layout.specs] == ["weight", "bias"]

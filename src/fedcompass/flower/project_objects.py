@@ -34,6 +34,8 @@ def load_object(setting: str, reference: str) -> Any:
 def make_model(reference: str, seed: int) -> nn.Module:
     """A project's model, with initial weights that depend only on the seed.
 
+    Frozen parameters travel, too: a ClientApp loads a whole `state_dict`, and sends one.
+
     Raises:
         AppError: there is none of that name, it raises, or makes something else.
     """
@@ -48,4 +50,4 @@ def make_model(reference: str, seed: int) -> nn.Module:
         raise AppError(
             f"model {reference!r} made a {type(made).__name__}; it must make a torch.nn.Module"
         )
-    return made
+    return made.requires_grad_()
