@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.text import plain_table
+from fedcompass.cli.text import plain_table, wrapped
+from fedcompass.strategy_summaries import SUMMARIES
 
 if TYPE_CHECKING:
     from fedcompass.cli.setting_rows import SettingRow
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["strategies"]
 
-_WIDTH = 78  # of explanations, which are wrapped
 _SYMBOLS = (
     "w: the global model; Δ_i: start minus end of client i's local training, w_i its end; p_i: "
     "its share of the samples; Q_i: its local steps; u: global updates since it got its model."
@@ -35,12 +35,7 @@ def strategies(
     ] = None,
 ) -> None:
     """List the strategies, or explain one of them."""
-    from fedcompass.strategies import describe
-
-    if name is None:
-        print(_list(describe()))
-        return
-    print(_explained(name, describe()))
+    print(_list(SUMMARIES) if name is None else _explained(name))
 
 
 def _list(summaries: dict[str, str]) -> str:
@@ -54,9 +49,9 @@ def _list(summaries: dict[str, str]) -> str:
     return "\n".join([*lines, "", _PIECES, "", "`fedcompass strategies NAME` explains one."])
 
 
-def _explained(name: str, summaries: dict[str, str]) -> str:
+def _explained(name: str) -> str:
     from fedcompass.cli.rule_in_words import rule_in_words
-    from fedcompass.strategies import known_keys, strategy, variants
+    from fedcompass.strategies import describe, known_keys, strategy, variants
 
     chosen = strategy(name)
     rules = [rule_in_words(chosen)]
@@ -66,18 +61,14 @@ def _explained(name: str, summaries: dict[str, str]) -> str:
             for variant in variants(name)
         ]
     parts = [
-        _wrapped(f"{name}: {summaries[name]}"),
+        wrapped(f"{name}: {describe()[name]}"),
         *rules,
-        _wrapped(_SYMBOLS),
+        wrapped(_SYMBOLS),
         _settings(chosen),
-        _wrapped(_profile(name)),
+        wrapped(_profile(name)),
         f"In an experiment's TOML file:\n\n{_snippet(chosen)}",
     ]
     return "\n\n".join(parts)
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDTH)
 
 
 def _settings(chosen: "Strategy") -> str:
@@ -90,10 +81,7 @@ def _settings(chosen: "Strategy") -> str:
     for line, row in zip(table[1:], rows, strict=True):
         lines.append(line)
         if row.meaning:
-            indent = " " * 4
-            lines.append(
-                textwrap.fill(row.meaning, _WIDTH, initial_indent=indent, subsequent_indent=indent)
-            )
+            lines.append(wrapped(row.meaning, " " * 4))
     return "\n".join(lines)
 
 

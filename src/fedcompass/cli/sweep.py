@@ -58,7 +58,9 @@ def sweep(
         "folder": results.path.parent / "in-progress",
         "where": on,
     }
-    progress = SweepProgress(given, results)
+    folder = results.path.parent / "in-progress"
+    progress = SweepProgress(given, results, lambda experiment: folder / experiment.key())
+    print(f"sweep: {results.path}: {progress.state()}", flush=True)
     with progress.live:
         failed = _carry_out(given, results, progress, options)
     print(f"{progress.state()}; {_next(progress.is_complete, failed, file, store)}")

@@ -6,12 +6,14 @@ from pathlib import Path
 from fedcompass.errors import RunFolderError
 from fedcompass.experiment import Experiment
 from fedcompass.runs.folder import RunFolder
+from fedcompass.runs.origin import ORIGIN_FILE
 
 __all__ = ["create_run", "experiment_of", "resume_run", "write_experiment"]
 
 _SETTINGS = "experiment.toml"
 _FILES = {
     _SETTINGS,
+    ORIGIN_FILE,
     "journal.jsonl",
     "metrics.jsonl",
     "clients.json",
