@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from fedcompass.report import LiveServer, RunFiles
@@ -27,7 +28,7 @@ ELEVEN = (
 COMMANDS = {
     "run": "run --name run --seed 1",
     "compare": "compare --name compare",
-    "eleven": f"compare --name eleven --seeds 2 --strategies {ELEVEN}",
+    "eleven": f"compare --name eleven --seeds 1 --horizon 25 --strategies {ELEVEN}",
     "live": "run --name live --seed 2 --horizon 4000 --executor serial",
 }
 
@@ -114,6 +115,7 @@ def take(page: Page, name: str, shot: Shot) -> None:
     target = page.locator(shot.part) if shot.part else page
     path = GALLERY / f"{name}.png"
     target.screenshot(path=path)
+    Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)  # a third of the size
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 

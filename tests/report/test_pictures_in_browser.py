@@ -1,6 +1,7 @@
 """Looking closer at the curves, hiding lines, and saving charts as pictures, in a real browser."""
 
 import json
+import re
 import struct
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -150,6 +151,8 @@ def test_charts_are_saved_as_pictures_that_need_nothing_else(
     assert page.locator(f"#{panel} .key").first.inner_text().strip() in words
     text = path.read_text()
     assert "var(--" not in text
+    named = set(re.findall(r"url\((?:&quot;)?#([\w-]+)", text))
+    assert named <= {node.get("id") for node in root.iter()}
     assert "http" not in text.replace("http://www.w3.org/", "")
 
 

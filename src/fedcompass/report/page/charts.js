@@ -259,7 +259,7 @@ function hatchedFill(id) {
     svg(
       "pattern",
       { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-      svg("line", { x1: 0, x2: 0, y1: 0, y2: 6, class: "hatch" }),
+      svg("line", { y2: 6, class: "hatch", stroke: theme.colours.soft, "stroke-width": 2.4 }),
     ),
   );
 }

@@ -38,6 +38,7 @@ function pictureOf(panel) {
   const height = below + chart.clientHeight + EDGE;
   const { panel: ground } = theme.colours;
   return svg("svg", { xmlns: SVG, viewBox: `0 0 ${width} ${height}`, width, height },
+    hatchedFill("legend-hatch"),
     svg("rect", { width, height, fill: ground }),
     written(heading, EDGE, EDGE + 12),
     ...parts(legend, EDGE, top),
