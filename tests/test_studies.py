@@ -1,5 +1,7 @@
 """The studies in `studies/`: plans that can be read, on seeds that no setting was chosen with."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +32,9 @@ def test_every_row_is_judged_by_one_horizon_and_has_one_setting_in_all_cells(pat
         }
         assert settings.setdefault(planned.labels["row"], strategy) == strategy
     assert len(horizons) == 1
+
+
+def test_the_page_of_metronome_has_the_tables_that_the_results_give() -> None:
+    script = Path(__file__).parents[1] / "scripts" / "study_tables.py"
+    said = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr

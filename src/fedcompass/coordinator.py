@@ -283,7 +283,9 @@ class Coordinator:
         scheduler = self._strategy.new_scheduler()
         memory = self._strategy.new_memory(self.model)
         try:
-            difference = _difference(facts["made_with"], self._identity())
+            saved = facts["made_with"]
+            saved = {**saved, "strategy": self._strategy.completed(saved["strategy"])}
+            difference = _difference(saved, self._identity())
             if difference is not None:
                 raise CheckpointError(
                     f"{difference}; resume with what the checkpoint was made with"
@@ -318,8 +320,6 @@ def _difference(saved: Any, ours: Any, where: str = "") -> str | None:
     """Say which value differs first, None if none does."""
     if isinstance(saved, dict) and isinstance(ours, dict):
         for key in {**saved, **ours}:
-            if key not in saved and not ours[key]:
-                continue  # a setting gained since then: unset, 0 and false are as good as absent
             found = _difference(saved.get(key), ours.get(key), f"{where}.{key}" if where else key)
             if found is not None:
                 return found

@@ -24,7 +24,14 @@ from fedcompass.settings.simulation import FleetSettings
 from fedcompass.settings.training import LocalSettings, check_loss, check_metrics, is_share
 from fedcompass.strategies import Strategy, known_keys
 
-__all__ = ["DataSettings", "EvaluationSettings", "Experiment", "read_experiment", "read_toml"]
+__all__ = [
+    "DataSettings",
+    "EvaluationSettings",
+    "Experiment",
+    "read_experiment",
+    "read_toml",
+    "record_key",
+]
 
 OWN_DATA, OWN_MODEL = "own problem", "own model"
 """What stands in the record of a run on a problem given in Python for a dataset and a network."""
@@ -228,10 +235,7 @@ class Experiment(Settings):
 
     def key(self) -> str:
         """A short hash of everything that decides the result."""
-        record = self.to_record()
-        record["data"].pop("root", None)
-        text = json.dumps(record, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return record_key(self.to_record())
 
     @classmethod
     def from_toml(cls, path: Path) -> "Experiment":
@@ -241,6 +245,13 @@ class Experiment(Settings):
             SettingsError: the file cannot be read, or a setting is wrong.
         """
         return cls(**read_experiment(path))
+
+
+def record_key(record: Mapping[str, Any]) -> str:
+    """The key of an experiment that `to_record` gave, perhaps that of an earlier version."""
+    data = {key: value for key, value in record["data"].items() if key != "root"}
+    text = json.dumps({**record, "data": data}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_experiment(path: Path) -> dict[str, Any]:

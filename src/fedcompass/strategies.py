@@ -14,7 +14,7 @@ from fedcompass.scheduling.metronome import MetronomeSettings
 from fedcompass.scheduling.policy import SchedulerSettings
 from fedcompass.scheduling.registry import new_scheduler, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.settings import merged, unknown_key
+from fedcompass.settings import Settings, merged, unknown_key
 from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
 from fedcompass.strategy_summaries import SUMMARIES
 
@@ -119,6 +119,21 @@ class Strategy:
             "aggregation": self.aggregation.model_dump(mode="json"),
             "guard": self.guard.model_dump(mode="json"),
         }
+
+    def completed(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """What `to_json` of an earlier version gave, with settings that it did not have yet."""
+        return {
+            **record,
+            "scheduling": _with_defaults(type(self.scheduling), record["scheduling"]),
+            "aggregation": _with_defaults(type(self.aggregation), record["aggregation"]),
+        }
+
+
+def _with_defaults(kind: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return kind(**values).model_dump(mode="json")
+    except SettingsError:
+        return values  # of another kind
 
 
 _BY_SHARE = {"weighting": "share", "scale": "mean-share"}

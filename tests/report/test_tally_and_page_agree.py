@@ -448,13 +448,3 @@ def test_a_journal_that_does_not_tell_when_a_group_is_due_has_no_waits_by_plan(
     records = records_of(recorded(tmp_path / "run", on_beats(), WAITS) / "journal.jsonl")
     a = tallied([{k: v for k, v in r.items() if k != "due"} for r in records]).until(21.0)["a"]
     assert (a.waiting, a.ahead) == (18.0, 0.0)
-
-
-def test_a_tally_that_was_saved_goes_on_with_what_is_due(tmp_path: Path) -> None:
-    records = records_of(recorded(tmp_path / "run", on_beats(), WAITS) / "journal.jsonl")
-    for cut in range(len(records)):
-        restored = Tally()
-        restored.restore(json.loads(json.dumps(tallied(records[:cut]).to_json())))
-        for record in records[cut:]:
-            restored.take(record)
-        assert restored == tallied(records)

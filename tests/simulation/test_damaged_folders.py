@@ -3,9 +3,11 @@
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 from safetensors import safe_open
 from safetensors.torch import save_file
 from tests.simulation.tiny_runs import (
@@ -18,6 +20,8 @@ from tests.simulation.tiny_runs import (
 )
 
 from fedcompass.errors import CheckpointError, FedcompassError, JournalError, RunFolderError
+from fedcompass.experiment import record_key
+from fedcompass.runs.folder import RunFolder
 from fedcompass.simulation.run import simulate
 
 
@@ -86,6 +90,36 @@ def test_a_folder_from_before_there_were_checksums_is_resumed(
         text = (folder / "summary.json").read_text()
         (folder / "summary.json").write_text(re.sub(r'"journal_bytes": \d+', "", text))
     assert_same_run(tmp_path / "whole", stopped)
+
+
+def test_a_run_that_a_version_with_fewer_settings_began_is_resumed(
+    stopped: Path, tmp_path: Path
+) -> None:
+    simulate(experiment(), problem=problem(), folder=tmp_path / "whole")
+    with_fewer_settings(stopped)
+    resumed(stopped)
+    shutil.copy(tmp_path / "whole" / "experiment.toml", stopped)  # all but that is the same
+    assert_same_run(tmp_path / "whole", stopped)
+
+
+def test_a_changed_setting_is_noticed_in_a_folder_of_an_earlier_version(stopped: Path) -> None:
+    with_fewer_settings(stopped)
+    path = stopped / "experiment.toml"
+    path.write_text(path.read_text().replace("horizon = ", "horizon = 1"))
+    assert "experiment.toml was changed after the run began" in refusal(stopped, RunFolderError)
+
+
+def with_fewer_settings(folder: Path) -> None:
+    """Write a stopped run's settings and checkpoint as a version did that had not all settings."""
+    path = folder / "experiment.toml"
+    record = tomllib.loads(path.read_text())
+    del record["stop_late_by"], record["fleet"]["nap_seconds"]
+    path.write_text(tomli_w.dumps(record))
+    run = RunFolder(folder)
+    saved = run.checkpoint()
+    facts = {**saved.facts, "experiment": record_key(record), "statistics": {"clients": {}}}
+    del facts["made_with"]["strategy"]["scheduling"]["warm_up"]
+    run.save_checkpoint(saved.tensors, facts)
 
 
 def without_checksums(folder: Path) -> None:

@@ -223,7 +223,7 @@ def test_a_damaged_checkpoint_is_one_clear_line(stopped: Path) -> None:
     assert "checkpoint.safetensors cannot be read" in refusal_to_resume(stopped, CheckpointError)
 
 
-@pytest.mark.parametrize("missing", ["simulation", "evaluations", "statistics", "journal_bytes"])
+@pytest.mark.parametrize("missing", ["simulation", "evaluations", "journal_bytes"])
 def test_a_checkpoint_without_one_of_its_facts_is_one_clear_line(
     stopped: Path, missing: str
 ) -> None:

@@ -1,7 +1,5 @@
 """Work, waiting and staleness, counted by hand on schedules small enough for that."""
 
-import json
-
 import pytest
 from tests.simulation.tiny_runs import experiment, problem
 
@@ -127,42 +125,3 @@ def test_who_is_gone_or_in_quarantine_neither_works_nor_waits() -> None:
 def test_nothing_has_happened_yet() -> None:
     assert Tally().idle_share(0.0) == 0
     assert Tally().mean_staleness() == 0
-
-
-def test_a_tally_kept_as_json_go_on_as_if_never_stopped() -> None:
-    tally = told(
-        start(1, at=0.0),
-        Fold(
-            at=1.0,
-            client="0",
-            task=1,
-            buffer=0,
-            staleness=3,
-            share=0.5,
-            steps=10,
-        ),
-        start(2, at=1.5),
-    )
-    restored = Tally()
-    restored.restore(json.loads(json.dumps(tally.to_json())))
-    assert restored == tally
-
-
-def test_a_checkpoint_that_kept_clients_and_their_time_apart_is_read() -> None:
-    counts = {"tasks": 2, "updates": 1, "refused": 0, "not_finite": 0, "steps": 10, "weight": 0.5}
-    time = {"busy": 1.5, "waiting": 0.5, "quarantined": 0.0}
-    at_work = {"doing": "busy", "since": 2.0, "task": 2}
-    tally = Tally()
-    tally.restore(
-        {
-            "clients": {"0": counts},
-            "times": {"clients": {"0": {**time, **at_work}}, "begun": True},
-            "staleness": [[3, 1]],
-            "merges": 1,
-        }
-    )
-    tally.event(UpdateArrived(at=4.0, client="0", task=2, steps_done=10))
-    client = tally.clients["0"].until(5.0)
-    assert (client.tasks, client.updates, client.weight) == (2, 1, 0.5)
-    assert (client.busy, client.waiting) == (3.5, 1.5)
-    assert (tally.begun, tally.merges, tally.mean_staleness()) == (True, 1, 3.0)

@@ -21,7 +21,7 @@ in. Who is away or in quarantine could not have.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fedcompass.runs.codec import command_to_json, event_to_json
@@ -344,47 +344,6 @@ class Tally:
         total = self.staleness.total()
         return sum(u * count for u, count in self.staleness.items()) / total if total else 0.0
 
-    def uploads_before(self, version: ModelVersion) -> int | None:
-        """Answers that had come when a version was made; None if an earlier release began it."""
-        if version == 0:
-            return 0
-        from_the_end = version - self.version - 1
-        known = -from_the_end <= len(self.uploads_by_version)
-        return self.uploads_by_version[from_the_end] if known else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
-        return {
-            "clients": {client: asdict(tally) for client, tally in self.clients.items()},
-            "rounds": [asdict(entry) for entry in self.rounds.values()],
-            "staleness": sorted(self.staleness.items()),
-            "due": sorted(self.due.items()),
-            **{name: getattr(self, name) for name in _PLAIN},
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `to_json` wrote, by this version or one that kept time apart."""
-        times = state.get("times", {"clients": {}})
-        self.clients = {
-            client: ClientTally(**tally, **times["clients"].get(client, {}))
-            for client, tally in state["clients"].items()
-        }
-        rounds = [LocalRound(**entry) for entry in state.get("rounds", [])]
-        self.rounds = {entry.task: entry for entry in rounds}
-        self.staleness = Counter({int(u): count for u, count in state["staleness"]})
-        self.due = {int(group): due for group, due in state.get("due", [])}
-        for name in _PLAIN:
-            setattr(self, name, {**state, **times}.get(name, getattr(self, name)))
-
-
-_PLAIN = (
-    "merges",
-    "merged",
-    "uploads",
-    "uploads_by_version",
-    "version",
-    "spreads",
-    "now",
-    "begun",
-)
-"""Fields of a tally that are JSON values as they are."""
+    def uploads_before(self, version: ModelVersion) -> int:
+        """Answers that had come when a version was made."""
+        return self.uploads_by_version[version - self.version - 1] if version else 0

@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 from fedcompass.errors import RunFolderError
-from fedcompass.experiment import Experiment
+from fedcompass.experiment import Experiment, read_experiment, record_key
 from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.origin import ORIGIN_FILE
 
-__all__ = ["create_run", "experiment_of", "resume_run", "write_experiment"]
+__all__ = ["create_run", "experiment_of", "is_run_of", "resume_run", "write_experiment"]
 
 _SETTINGS = "experiment.toml"
 _FILES = {
@@ -68,6 +68,18 @@ def experiment_of(folder: RunFolder) -> Experiment:
     """
     _check_is_run(folder.path)
     return Experiment.from_toml(folder.path / _SETTINGS)
+
+
+def is_run_of(folder: RunFolder, key: object, experiment: Experiment) -> bool:
+    """Whether a run that was begun under a key is one of this experiment.
+
+    An earlier version had fewer settings, and so another key for the same experiment: that of the
+    folder's file as it stands.
+    """
+    if key == experiment.key():
+        return True
+    written = read_experiment(folder.path / _SETTINGS)
+    return key == record_key(written) and Experiment(**written) == experiment
 
 
 def write_experiment(folder: RunFolder, experiment: Experiment) -> None:

@@ -17,7 +17,7 @@ from fedcompass.experiment import Experiment
 from fedcompass.progress_bar import progress_bar
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.folder import RunFolder
-from fedcompass.runs.journal import FileJournal, Tee, lines_after
+from fedcompass.runs.journal import FileJournal, Tee, lines_after, read_journal
 from fedcompass.runs.origin import Origin
 from fedcompass.runs.summary import listed
 from fedcompass.runs.tally import Tally
@@ -30,6 +30,7 @@ from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.experiment_folder import (
     create_run,
     experiment_of,
+    is_run_of,
     resume_run,
     write_experiment,
 )
@@ -285,10 +286,17 @@ class Run:
         )
         if saved is not None:
             try:
-                restore(self.simulation, self._tally, saved)
+                restore(self.simulation, saved)
+                self._count_again()
             except BaseException:
                 self.close()
                 raise
+
+    def _count_again(self) -> None:
+        """Count what had happened when the checkpoint was made: the journal has it."""
+        assert self._folder is not None
+        for _, record in read_journal(self._folder.journal):
+            self._tally.take(record)
 
     def steps(
         self,
@@ -310,7 +318,6 @@ class Run:
         saver = Saver(
             self._folder,
             self._journal,
-            self._tally,
             identity=self._identity,
             every=checkpoint_every,
             on_progress=on_progress,
@@ -386,7 +393,7 @@ def _open_journal(
     }
     if saved is None:
         return folder.new_journal(header)
-    if saved.facts.get("experiment") != experiment.key():
+    if not is_run_of(folder, saved.facts.get("experiment"), experiment):
         raise RunFolderError(
             f"{folder.path}'s experiment.toml was changed after the run began; put it back to "
             "resume, or start a new run with it"

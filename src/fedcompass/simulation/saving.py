@@ -9,7 +9,6 @@ from fedcompass.errors import CheckpointError
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal
-from fedcompass.runs.tally import Tally
 from fedcompass.simulation.engine import Simulation
 from fedcompass.vocabulary import Seconds
 
@@ -24,7 +23,6 @@ class Saver:
     Args:
         folder: where to; None saves nothing.
         journal: the folder's.
-        tally: the run's, kept in the checkpoints.
         identity: facts kept there too, by which a resumed run is told from another.
         every: seconds of wall-clock time between two checkpoints: what a crash can cost at most.
         on_progress: called after every event.
@@ -34,14 +32,13 @@ class Saver:
         self,
         folder: RunFolder | None,
         journal: FileJournal | None,
-        tally: Tally,
         *,
         identity: Mapping[str, Any],
         every: Seconds,
         on_progress: Callable[[Simulation], None] | None = None,
     ) -> None:
         self._folder, self._journal, self._every = folder, journal, every
-        self._tally, self._identity = tally, identity
+        self._identity = identity
         self._on_progress = on_progress
         self._saved_at = self._shown_at = monotonic()
 
@@ -79,7 +76,6 @@ class Saver:
                 "simulation": simulation.to_json(),
                 "evaluations": evaluations.to_json(),
                 "rows": evaluations.rows,
-                "statistics": self._tally.to_json(),
                 "journal_bytes": self._journal.flush(),
                 "journal_crc": self._journal.crc,
             },
@@ -87,7 +83,7 @@ class Saver:
         self._saved_at = monotonic()
 
 
-def restore(simulation: Simulation, tally: Tally, saved: Checkpoint) -> None:
+def restore(simulation: Simulation, saved: Checkpoint) -> None:
     """Bring a fresh simulation to where a checkpoint was made.
 
     Raises:
@@ -95,7 +91,6 @@ def restore(simulation: Simulation, tally: Tally, saved: Checkpoint) -> None:
     """
     facts, tensors, coordinator = saved.facts, saved.tensors, simulation.coordinator
     try:
-        tally.restore(facts["statistics"])
         has_best = "best.trainable" in tensors
         best = restored_state(tensors, "best", coordinator.model) if has_best else None
         simulation.evaluations.restore(facts["evaluations"], facts["rows"], best)
