@@ -29,7 +29,7 @@ COMMANDS = {
     "run": "run --name run --seed 1",
     "compare": "compare --name compare",
     "eleven": f"compare --name eleven --seeds 1 --horizon 25 --strategies {ELEVEN}",
-    "live": "run --name live --seed 2 --horizon 4000 --executor serial",
+    "live": "run --name live --seed 2 --horizon 100 --executor serial",
 }
 
 
@@ -110,12 +110,12 @@ def take(page: Page, name: str, shot: Shot) -> None:
         page.wait_for_function(
             "() => document.querySelector('#progress').textContent.includes('left')"
         )
-        page.wait_for_function("() => fedcompass.state.runs[0].rows.length > 12")
+        page.wait_for_function("() => fedcompass.state.runs[0].rows.length > 5")
     page.wait_for_function("() => fedcompass.settled()")
     target = page.locator(shot.part) if shot.part else page
     path = GALLERY / f"{name}.png"
     target.screenshot(path=path)
-    Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)  # a third of the size
+    Image.open(path).convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(path)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -185,7 +185,8 @@ function choices() {
 
 function usualGroup() {
   const known = state.runs.every((run) => run.header.strategy);
-  const found = state.groups.findIndex((group) => group.label.startsWith("fedcompass"));
+  const labels = state.groups.map((group) => group.label);
+  const found = labels.includes("fedcompass") ? labels.indexOf("fedcompass") : labels.findIndex((label) => label.startsWith("fedcompass"));
   return known ? Math.max(0, found) : null;
 }
 

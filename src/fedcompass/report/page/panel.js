@@ -20,7 +20,7 @@ class Panel {
     this.heading = el("h2", { id: `${id}-title` }, title);
     this.details.addEventListener("toggle", () => this.fillTable());
     for (const kind of spec.rows ? /** @type {const} */ (["png", "svg"]) : []) {
-      const label = `Save ${title} as ${kind.toUpperCase()}`;
+      const label = `Save as ${kind.toUpperCase()}: ${id}`;
       const act = () => savePicture(this, kind);
       this.exports.append(el("button", { type: "button", "aria-label": label, title: label, onclick: act }, kind.toUpperCase()));
     }

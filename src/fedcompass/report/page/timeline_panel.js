@@ -93,6 +93,7 @@ function timelineLegend(runs) {
     ...legendOf([
       ...(grouped ? groups : []),
       { name: ungrouped, colour: theme.colours.warmUp },
+      ...(states.has("open") ? [{ name: "still training", colour: theme.of(0), pale: true }] : []),
       ...(ahead ? [{ name: `waiting by plan: its ${word} is not due`, colour: theme.colours.line }] : []),
       { name: ahead ? "waiting for others" : "waiting", hatched: true },
     ]),
