@@ -1,4 +1,4 @@
-"""Writes the tables of the studies in studies/ into docs/metronome.md, from results/.
+"""Writes the tables of the studies studies/metronome-*.toml into docs/metronome.md, from results/.
 
     python scripts/study_tables.py          # write them
     python scripts/study_tables.py --check  # say whether they are up to date
@@ -22,7 +22,7 @@ _SECTION = re.compile(r"(<!-- study: tables -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def page(text: str) -> str:
     """The page with the tables as the results give them now."""
-    tables = "".join(_tables(file) for file in sorted((ROOT / "studies").glob("*.toml")))
+    tables = "".join(_tables(file) for file in sorted((ROOT / "studies").glob("metronome-*.toml")))
     return _SECTION.sub(lambda found: f"{found[1]}{tables}{found[2]}", text)
 
 

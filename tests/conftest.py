@@ -33,6 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 TRAINING = (  # files and folders of tests that are marked `trains`
     "deployment/flower_engine/test_client_app.py",
     "deployment/operator/test_demo_app.py",
+    "deployment/site/test_site_budget.py",
     "deployment/site/test_trainer.py",
     "deployment/site/test_worker.py",
     "data/medical/test_cli_medical.py",

@@ -27,6 +27,7 @@ RANKS = {
     "scheduling": 3,
     "aggregation": 3,
     "secure_aggregation": 3,
+    "privacy": 3,
     "training": 3,
     "models": 3,
     "data": 3,
@@ -49,6 +50,7 @@ ONLY = {
     "scheduling": {"vocabulary", "errors", "settings"},
     "aggregation": {"vocabulary", "errors", "settings"},
     "secure_aggregation": {"vocabulary", "errors"},
+    "privacy": {"vocabulary", "errors", "settings", "runs", "secure_aggregation"},
     "theory": {"vocabulary", "errors", "settings", "scheduling"},
     "runs": {"vocabulary", "errors", "finite_json", "scheduling"},
 }

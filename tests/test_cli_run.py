@@ -53,6 +53,18 @@ def test_a_run_says_how_much_of_the_waiting_was_by_plan() -> None:
     assert "of their time\n" in output
 
 
+def test_a_private_run_says_what_each_client_has_spent() -> None:
+    few = ["--set", "privacy.epsilon=2", "--set", "model=linear", "--set", "local.batch_size=8"]
+    lines = fedcompass("run", *few, "--horizon", "2", "--executor", "serial").output.splitlines()
+    assert lines[1] == "  privacy            epsilon at most 2, delta 1e-05; clip 1, noise 1"
+    [spent] = [line for line in lines if line.startswith("  epsilon per client ")]
+    epsilons = [float(number) for number in spent.split()[3:]]
+    assert len(epsilons) == 5
+    assert all(0 <= epsilon <= 2 for epsilon in epsilons)
+    summary = json.loads(Path("runs/fedcompass-mnist-mini-seed0/summary.json").read_text())
+    assert [f"{value:.2f}" for value in summary["epsilon_per_client"]] == spent.split()[3:]
+
+
 def test_run_says_what_it_did_and_keeps_a_record() -> None:
     output = fedcompass("run", *QUICK).output
     assert output.startswith(

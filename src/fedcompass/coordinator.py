@@ -53,7 +53,10 @@ Order: TypeAlias = StartTraining | SetDeadline | Quarantine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """A client's answer to a task, as it came in: nothing about it is trusted yet."""
+    """A client's answer to a task, as it came in: nothing about it is trusted yet.
+
+    epsilon: what the client says it has spent of its privacy budget; None: it has none.
+    """
 
     client: ClientId
     task: TaskId
@@ -61,6 +64,7 @@ class Update:
     steps_done: Steps
     tensors: FlatState
     compute_seconds: Seconds | None = None
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ class Coordinator:
             steps_done=update.steps_done,
             compute_seconds=_plausible(update.compute_seconds),
         )
-        return Receipt(None, self._handle(arrived, update.tensors, **notes))
+        return Receipt(None, self._handle(arrived, update.tensors, update.epsilon, **notes))
 
     def refuse(
         self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate, **notes: Any
@@ -203,19 +207,28 @@ class Coordinator:
         reference = self.model if self.payload == "model" else None
         return check_update(update.tensors, self.layout, self._guard, reference)
 
-    def _handle(self, event: Event, tensors: FlatState | None = None, **notes: Any) -> list[Order]:
+    def _handle(
+        self,
+        event: Event,
+        tensors: FlatState | None = None,
+        epsilon: float | None = None,
+        **notes: Any,
+    ) -> list[Order]:
         commands = self.scheduler.handle(event)
         self.journal.event(event, **notes)
         self._starts = {}
-        orders = [order for c in commands if (order := self._carry_out(c, tensors)) is not None]
+        given = (self._carry_out(command, tensors, epsilon) for command in commands)
+        orders = [order for order in given if order is not None]
         if isinstance(event, ClientLost):
             self._memory.forget(event.client)  # only now: a deadline that was due came first
         return orders
 
-    def _carry_out(self, command: Command, tensors: FlatState | None) -> Order | None:
+    def _carry_out(
+        self, command: Command, tensors: FlatState | None, epsilon: float | None
+    ) -> Order | None:
         match command:
             case Fold() | FoldAgain():
-                self._fold(command, tensors)
+                self._fold(command, tensors, epsilon)
             case Commit():
                 self._aggregator.commit(command.buffers)
                 self._memory.merged(fold.task for fold in command.contributions)
@@ -238,7 +251,9 @@ class Coordinator:
                 assert_never(command)
         return None
 
-    def _fold(self, command: Fold | FoldAgain, tensors: FlatState | None) -> None:
+    def _fold(
+        self, command: Fold | FoldAgain, tensors: FlatState | None, epsilon: float | None
+    ) -> None:
         contribution = Contribution(
             staleness=command.staleness, share=command.share, steps=command.steps
         )
@@ -249,7 +264,8 @@ class Coordinator:
             assert tensors is not None  # only an arrival folds, and it brings its tensors
             prepared = self._memory.prepared(client, command.task, buffer, tensors, contribution)
         weight = self._aggregator.fold(buffer, *prepared)
-        self.journal.command(command, weight=weight)
+        spent = {} if epsilon is None or isinstance(command, FoldAgain) else {"epsilon": epsilon}
+        self.journal.command(command, weight=weight, **spent)
 
     def state(
         self, starts: Mapping[ModelVersion, FlatState]

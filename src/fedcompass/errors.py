@@ -11,6 +11,7 @@ FedcompassError
 ├── RunFolderError           a run folder that exists, is damaged or belongs to another experiment
 ├── StoreError               a file of results that is damaged, foreign or of a newer version
 ├── TaskFailed               local training raised; the client and the task are named
+│   └── BudgetSpent          a site's privacy budget allows no further step; it leaves
 ├── ProjectError             a federation's folder is incomplete, unsafe or in the way
 ├── TransportBroken          the network engine stopped answering; the run can be resumed
 │   └── AnswerTooLarge       a peer sent more bytes than any answer has; they were not put together
@@ -29,6 +30,7 @@ The command line prints the message and exits with code 1; a traceback means a b
 __all__ = [
     "AnswerTooLarge",
     "AppError",
+    "BudgetSpent",
     "CheckpointError",
     "DataError",
     "EncodingError",
@@ -94,6 +96,20 @@ class StoreError(FedcompassError):
 
 class TaskFailed(FedcompassError):
     """Local training raised; the message names the client and the task."""
+
+
+class BudgetSpent(TaskFailed):
+    """A site's privacy budget allows no further step: it leaves, and the run goes on."""
+
+    def __init__(self, spent: float, epsilon: float) -> None:
+        super().__init__(spent, epsilon)
+        self.spent, self.epsilon = spent, epsilon
+
+    def __str__(self) -> str:
+        return (
+            f"budget spent: epsilon is {self.spent:.3g} of {self.epsilon:g}, and one more step "
+            "would exceed it; this site leaves"
+        )
 
 
 class MissingExtra(FedcompassError, ImportError):

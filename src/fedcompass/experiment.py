@@ -20,6 +20,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper_settings import authors_settings, paper_settings, strategy_settings
 from fedcompass.settings import Settings, merged
 from fedcompass.settings.data import PartitionSettings
+from fedcompass.settings.privacy import PrivacySettings
 from fedcompass.settings.simulation import FleetSettings
 from fedcompass.settings.training import LocalSettings, check_loss, check_metrics, is_share
 from fedcompass.strategies import Strategy, known_keys
@@ -117,6 +118,7 @@ class Experiment(Settings):
     partition: PartitionSettings = PartitionSettings()
     fleet: FleetSettings = FleetSettings()
     local: LocalSettings = LocalSettings()
+    privacy: PrivacySettings = PrivacySettings()
     strategy: dict[str, Any] = Field(default_factory=lambda: {"name": "fedcompass"})
     """`name`, and any setting of that strategy."""
 
@@ -178,6 +180,7 @@ class Experiment(Settings):
         if self.stop_at_target and self.target is None:
             raise ValueError("stop_at_target is true, but there is no target; set target")
         self._check_run_at_least()
+        self.privacy.check_clients(self.fleet.clients)
         return self
 
     def _check_run_at_least(self) -> None:
@@ -223,6 +226,8 @@ class Experiment(Settings):
         record: dict[str, Any] = json.loads(self.model_dump_json(exclude_none=True))
         if self.problem is not None:
             del record["partition"]  # the problem brings its own
+        if not self.privacy.is_on:
+            del record["privacy"]  # records from before there was any are of the same experiments
         record.setdefault("target", _UNSET)
         record["evaluation"].setdefault("every_updates", _UNSET)
         return record

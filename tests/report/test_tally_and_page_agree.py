@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.deployment.fake_network import (
 )
 from tests.report.conftest import report_of
 from tests.simulation.tiny_runs import eventful, problem
+from torch import nn
 
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.federation_summary import summarize
@@ -64,6 +65,7 @@ ON_PAGE = """() => {
     not_finite: lane.notFinite,
     steps: lane.steps,
     weight: lane.weight,
+    epsilon: lane.spent.at(-1)?.[1] ?? null,
     doing: lane.doing,
     waits: spans(lane.spans.waiting),
     rounds: lane.tasks.map((task) => [
@@ -97,6 +99,7 @@ OF_A_CLIENT = (
     "not_finite",
     "steps",
     "weight",
+    "epsilon",
 )
 
 
@@ -195,6 +198,17 @@ def simulated_on_beats(folder: Path) -> Path:
     return folder
 
 
+def simulated_privately(folder: Path) -> Path:
+    """With budgets, which fast clients spend before the run ends."""
+    private = eventful("fedasync").with_settings({"privacy": {"epsilon": 12.0, "noise": 1.5}})
+    simulate(private, problem=replace(problem(), model=without_batch_norm), folder=folder)
+    return folder
+
+
+def without_batch_norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2))
+
+
 def not_finite(reply: Reply, number: int) -> Reply:
     if number < 3:
         return reply
@@ -224,6 +238,7 @@ JOURNALS: dict[str, Callable[[Path], Path]] = {
     "simulated": simulated,
     "simulated in groups": simulated_in_groups,
     "simulated on beats": simulated_on_beats,
+    "simulated privately": simulated_privately,
     "deployed": deployed,
 }
 
@@ -310,6 +325,16 @@ def test_they_agree_on_a_journal_whose_end_is_cut_off(
     content = journal.read_bytes()
     journal.write_bytes(content[: int(kept * len(content))])
     assert_page_agrees(folder, open_page)
+
+
+def test_the_page_draws_what_each_client_has_spent_of_its_budget(
+    tmp_path: Path, open_page: Open
+) -> None:
+    folder = simulated_privately(tmp_path / "run")
+    page = open_page(report_of(folder, to=tmp_path / "report.html"))
+    assert page.locator("#budget path.series").count() == 4
+    plain = simulated(tmp_path / "plain")
+    assert open_page(report_of(plain, to=tmp_path / "plain.html")).locator("#budget").is_hidden()
 
 
 def test_these_journals_have_everything_that_is_counted(tmp_path: Path) -> None:

@@ -155,7 +155,9 @@ def _report(result: "Result", *, trained: bool) -> str:
     from fedcompass.simulation.ending import trouble
 
     summary = result.summary
-    lines = _accuracy_lines(result) if trained else []
+    lines = _privacy_line(result.experiment, summary)
+    if trained:
+        lines += _accuracy_lines(result)
     lines += [
         f"  global updates     {summary['global_updates']} from {summary['updates']} client "
         f"updates",
@@ -167,6 +169,7 @@ def _report(result: "Result", *, trained: bool) -> str:
         f"  updates per client {' '.join(map(str, summary['updates_per_client'][:20]))}",
         f"  steps per client   {' '.join(map(str, summary['steps_per_client'][:20]))}",
     ]
+    lines += _spent_lines(summary)
     if summary["refused"]:
         lines.append(f"  refused updates    {summary['refused']} (reasons in the journal)")
     if summary["pending_updates"]:
@@ -177,6 +180,33 @@ def _report(result: "Result", *, trained: bool) -> str:
     if (wrong := trouble(summary)) is not None:
         lines.append(f"  WARNING            {wrong}")
     return "\n".join(lines)
+
+
+def _privacy_line(experiment: "Experiment", summary: dict[str, Any]) -> list[str]:
+    """What clients may spend, and how their steps are private, if they are."""
+    if "noise_per_client" not in summary:
+        return []
+    privacy, noise = experiment.privacy, sorted(set(summary["noise_per_client"]))
+    told = f"{noise[0]:.3g}" + (f" to {noise[-1]:.3g}" if len(noise) > 1 else "")
+    return [
+        f"  privacy            epsilon at most {_per_client(privacy.epsilon)}, delta "
+        f"{_per_client(privacy.delta)}; clip {_per_client(privacy.clip)}, noise {told}"
+    ]
+
+
+def _spent_lines(summary: dict[str, Any]) -> list[str]:
+    """What each client has spent, and who left for it."""
+    spent, left = summary.get("epsilon_per_client", []), summary.get("budget_spent", [])
+    lines = []
+    if spent:
+        lines.append(f"  epsilon per client {' '.join(f'{value:.2f}' for value in spent[:20])}")
+    if left:
+        lines.append(f"  budget spent, left {' '.join(map(str, left[:20]))}")
+    return lines
+
+
+def _per_client(value: Any) -> str:
+    return " ".join(f"{number:g}" for number in value) if isinstance(value, tuple) else f"{value:g}"
 
 
 def _by_plan(summary: dict[str, Any]) -> str:

@@ -92,6 +92,7 @@ class ClientTally:
     since: Seconds | None = None  # when it began that; None: does not count (yet)
     task: TaskId | None = None  # the one it is busy with
     due: Seconds | None = None  # when the group is that it waits with
+    epsilon: float | None = None  # what it has spent of its privacy budget, if it has one
 
     def until(self, now: Seconds) -> "ClientTally":
         """The same with what is under way counted up to now, and nothing under way."""
@@ -290,6 +291,7 @@ class Tally:
         tally.updates += 1
         tally.steps += record["steps"]
         tally.weight += record.get("weight", 0.0)
+        tally.epsilon = record.get("epsilon", tally.epsilon)
         self.staleness[record["staleness"]] += 1
         answered = self.rounds.get(record["task"])
         in_general = record["buffer"] == GENERAL and not record["direct"]

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from fedcompass.settings import Settings
+from fedcompass.settings.per_client import PerClient, numbers, spread_out
 from fedcompass.vocabulary import Seconds
 
 __all__ = [
     "PAPER_SECONDS_PER_STEP",
     "Dropout",
     "FleetSettings",
-    "PerClient",
     "Speed",
     "SpeedChange",
 ]
@@ -71,35 +71,9 @@ def _named_values(item: Any, names: Sequence[str], what: str) -> Any:
     return item
 
 
-def _numbers(allowed: str, *, zero: bool = False, alone: bool = True) -> BeforeValidator:
-    """Take a list of numbers, or one `alone`; name the bad one, which a tuple's own check does not.
-
-    Args:
-        allowed: what the message says is allowed.
-        zero: whether 0 is.
-        alone: whether one number may stand for all clients.
-    """
-
-    def checked(value: Any, info: ValidationInfo) -> Any:
-        listed = isinstance(value, (list, tuple))
-        if not (listed or alone):
-            raise ValueError(f"{info.field_name} is {value!r}; allowed: {allowed}")
-        for number in value if listed else (value,):
-            if isinstance(number, bool) or not isinstance(number, (int, float)):
-                raise ValueError(f"{info.field_name} has {number!r}; allowed: {allowed}")
-            if not (isfinite(number) and (number > 0 or (zero and number == 0))):
-                raise ValueError(f"{info.field_name} has {number!r}; allowed: {allowed}")
-        return value
-
-    return BeforeValidator(checked)
-
-
-PerClient: TypeAlias = float | tuple[float, ...]
-"""One number for all clients, or a list with one per client."""
-
-_PACES = _numbers("a list with one number above 0 per client", alone=False)
-_LATENCY = _numbers("a number at least 0, or a list with one per client", zero=True)
-_BANDWIDTH = _numbers("a number above 0, or a list with one per client; leave it out for no limit")
+_PACES = numbers("a list with one number above 0 per client", alone=False)
+_LATENCY = numbers("a number at least 0, or a list with one per client", zero=True)
+_BANDWIDTH = numbers("a number above 0, or a list with one per client; leave it out for no limit")
 
 
 class FleetSettings(Settings):
@@ -214,13 +188,9 @@ class FleetSettings(Settings):
 
     def per_client_latency(self) -> tuple[Seconds, ...]:
         """One-way latency of each client."""
-        return _spread_out(self.latency_seconds, self.clients)
+        return spread_out(self.latency_seconds, self.clients)
 
     def per_client_bandwidth(self) -> tuple[float, ...]:
         """Bytes per second of each client's link; infinite where there is no limit."""
         bandwidth = self.bandwidth_bytes_per_second
-        return _spread_out(inf if bandwidth is None else bandwidth, self.clients)
-
-
-def _spread_out(value: float | tuple[float, ...], clients: int) -> tuple[float, ...]:
-    return value if isinstance(value, tuple) else (value,) * clients
+        return spread_out(inf if bandwidth is None else bandwidth, self.clients)

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["NOBODY_LEFT", "Ended", "broke_off", "trouble"]
+__all__ = ["BUDGETS_SPENT", "NOBODY_LEFT", "Ended", "broke_off", "trouble"]
 
-Ended: TypeAlias = Literal["horizon", "target", "max_updates", "nobody left"]
-"""What ended a run. "nobody left": it broke off, since every client is gone or in quarantine."""
+Ended: TypeAlias = Literal["horizon", "target", "max_updates", "nobody left", "budgets spent"]
+"""What ended a run. "nobody left": it broke off, since every client is gone or in quarantine;
+"budgets spent": every client left because its privacy budget is."""
 
 NOBODY_LEFT: Ended = "nobody left"
+BUDGETS_SPENT: Ended = "budgets spent"
 
 
 def broke_off(summary: Mapping[str, Any]) -> bool:

@@ -14,7 +14,8 @@ from fedcompass.coordinator import Coordinator, Order, Update
 from fedcompass.errors import CheckpointError
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.simulation import happenings
-from fedcompass.simulation.ending import NOBODY_LEFT, Ended
+from fedcompass.simulation.budgets import Budgets
+from fedcompass.simulation.ending import BUDGETS_SPENT, NOBODY_LEFT, Ended
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.event_queue import EventQueue, Moment
 from fedcompass.simulation.executors import Executor, Job, TrainJob, TrainResult
@@ -39,6 +40,7 @@ class Simulation:
         run_at_least: virtual time before which the run does not stop at its target.
         max_updates: global updates after which nothing happens any more.
         keys: numbers for jobs, unique among all simulations that share the executor.
+        budgets: what each client may spend of its privacy; by default nothing is private.
     """
 
     def __init__(
@@ -53,11 +55,13 @@ class Simulation:
         run_at_least: Seconds = 0.0,
         max_updates: int | None = None,
         keys: Iterator[int] | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         self.coordinator = coordinator
         self.evaluations = evaluations
         self.now: Seconds = 0.0
         self.steps = 0  # local steps of the answers so far
+        self.budgets = budgets or Budgets()
         self._fleet = fleet
         self._samples = samples
         self._executor = executor
@@ -119,7 +123,9 @@ class Simulation:
             return "max_updates"
         if self.evaluations.reached:
             return "target"
-        return NOBODY_LEFT if self._nobody_is_left() else "horizon"
+        if not self._nobody_is_left():
+            return "horizon"
+        return BUDGETS_SPENT if self.budgets.all_left else NOBODY_LEFT
 
     def _nobody_is_left(self) -> bool:
         """Whether nothing would happen after the horizon either: nobody trains or comes back."""
@@ -177,6 +183,7 @@ class Simulation:
             steps_done=result.steps,
             tensors=result.update,
             compute_seconds=answer.compute_seconds,
+            epsilon=self.budgets.epsilon(job.client),
         )
         receipt = self.coordinator.receive(at, update)
         self.steps += result.steps
@@ -210,11 +217,16 @@ class Simulation:
 
     def _start(self, order: StartTraining) -> None:
         client = int(order.client)
+        steps = self.budgets.grant(client, order.steps)
+        if steps == 0:  # its budget is spent: it says so and leaves
+            leaves = max(order.at, self.coordinator.scheduler.now)
+            self._plan_absence(order.client, leaves, None)
+            return
         local_round = self._rounds[client]
         steps_before = self._given_steps[client]
         self._rounds[client] += 1
-        self._given_steps[client] += order.steps
-        time = self._fleet.task_seconds(client, local_round, order.steps, self._model_bytes)
+        self._given_steps[client] += steps
+        time = self._fleet.task_seconds(client, local_round, steps, self._model_bytes)
         downtime = self._fleet.drops_out(client, local_round)
         if downtime is not None:  # it vanishes somewhere in this round and never answers
             leaves = order.at + time.total * self._dropout_moment.uniform(client, local_round)
@@ -222,11 +234,12 @@ class Simulation:
             return
         start = self.coordinator.start_model(order)
         arrives = order.at + time.total
-        self._submit(order, local_round, steps_before, arrives, time.compute, start)
+        self._submit(order, steps, local_round, steps_before, arrives, time.compute, start)
 
     def _submit(
         self,
         order: StartTraining,
+        steps: Steps,
         local_round: int,
         steps_before: Steps,
         arrives: Seconds,
@@ -237,11 +250,12 @@ class Simulation:
             key=next(self._keys),
             client=int(order.client),
             local_round=local_round,
-            steps=order.steps,
+            steps=steps,
             start=start,
             payload=self.coordinator.payload,
             needed_at=arrives,
             steps_before=steps_before,
+            privacy=self.budgets.plan(int(order.client)),
         )
         self._jobs[order.task] = job
         self._queue.add_arrival(arrives, order.task, Arrival(order, job, compute_seconds))
@@ -285,6 +299,7 @@ class Simulation:
             "given_steps": self._given_steps,
             "absences": self._absences,
             "queue": queue,
+            "budgets": self.budgets.to_json(),
         }
 
     def restore(self, state: dict[str, Any], starts: dict[ModelVersion, FlatState]) -> None:
@@ -297,6 +312,8 @@ class Simulation:
             self.now, self.steps = state["now"], state["steps"]
             self._rounds, self._absences = list(state["rounds"]), list(state["absences"])
             self._given_steps = list(state["given_steps"])
+            if "budgets" in state:  # a checkpoint from before there were any has none
+                self.budgets.restore(state["budgets"])
             for entry in state["queue"]:
                 self._requeue(entry, starts)
         except (KeyError, TypeError, ValueError) as error:
@@ -308,6 +325,7 @@ class Simulation:
                 order = happenings.order_from_json(entry)
                 self._submit(
                     order,
+                    entry.get("steps", order.steps),
                     entry["local_round"],
                     entry["steps_before"],
                     entry["at"],

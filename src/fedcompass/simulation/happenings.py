@@ -59,6 +59,7 @@ def to_json(happening: Happening) -> dict[str, Any]:
                 "kind": "answer",
                 "task": [order.at, order.client, order.task, order.steps, order.version],
                 "group": order.group,
+                "steps": job.steps,
                 "local_round": job.local_round,
                 "steps_before": job.steps_before,
                 "compute_seconds": happening.compute_seconds,

@@ -173,6 +173,7 @@ def summarize(
     version: ModelVersion,
     steps: Steps,
     pending: list[Fold],
+    privacy: dict[str, Any],
 ) -> dict[str, Any]:
     """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
     clients = [client for _, client in _by_number(tally)]
@@ -190,13 +191,18 @@ def summarize(
         "quarantined": sorted(map(int, tally.quarantined())),
         "updates_per_client": [client.updates for client in clients],
         "steps_per_client": [client.steps for client in clients],
+        **privacy,
     }
 
 
 def client_rows(tally: Tally, now: Seconds) -> list[dict[str, Any]]:
     """One record per client: its part in the run up to now."""
     return [
-        {"client": number, **{name: getattr(client.until(now), name) for name in _OF_A_CLIENT}}
+        {
+            "client": number,
+            **{name: getattr(client.until(now), name) for name in _OF_A_CLIENT},
+            **({} if client.epsilon is None else {"epsilon": client.epsilon}),
+        }
         for number, client in _by_number(tally)
     ]
 

@@ -22,6 +22,7 @@ from fedcompass.runs.origin import Origin
 from fedcompass.runs.summary import listed
 from fedcompass.runs.tally import Tally
 from fedcompass.settings.training import higher_is_better
+from fedcompass.simulation.budgets import Budgets
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
@@ -258,6 +259,7 @@ class Run:
         module = build_module(problem, experiment.seed)
         layout = Layout.of(module)
         fleet = Fleet(experiment.fleet, experiment.seed)
+        budgets = _budgets(experiment, problem, trains=evaluates)
         saved = folder.checkpoint() if folder and folder.begun else None
         fingerprint = fingerprint_of(problem, layout).digest if folder else None
         self._identity = {"experiment": experiment.key(), "problem": fingerprint}
@@ -283,6 +285,7 @@ class Run:
             run_at_least=experiment.run_at_least,
             max_updates=experiment.max_updates,
             keys=keys,
+            budgets=budgets,
         )
         if saved is not None:
             try:
@@ -350,6 +353,7 @@ class Run:
                 version=coordinator.version,
                 steps=simulation.steps,
                 pending=pending,
+                privacy=simulation.budgets.summary(),
             ),
             model=_named(coordinator.layout, coordinator.model),
             best_model=_named(coordinator.layout, best),
@@ -371,6 +375,22 @@ class Run:
         if self._origin is not None:
             self._origin.close()
             self._origin = None
+
+
+def _budgets(experiment: Experiment, problem: Problem, *, trains: bool) -> Budgets | None:
+    """What each client may spend; None: nothing is private, or nothing is trained.
+
+    Raises:
+        FedcompassError: Opacus is missing, or the problem cannot be trained privately.
+    """
+    if not (experiment.privacy.is_on and trains):
+        return None
+    from fedcompass.privacy.account import plans_of
+    from fedcompass.training.private_steps import check_problem
+
+    check_problem(problem, experiment.local, build_module(problem, experiment.seed))
+    samples = [len(samples) for samples in problem.clients]
+    return Budgets(plans_of(experiment.privacy, experiment.local.batch_size, samples))
 
 
 def _open_journal(

@@ -51,6 +51,7 @@ class RunOutcome:
     ended: Ended | None = None  # None: it was stored before this was kept
     refused_not_finite: int = 0  # updates with NaN or infinity; 0 in what was stored before, too
     uploads_to_target: int | None = None  # None: it was not reached, or stored before
+    epsilon_per_client: list[float] | None = None  # spent; None: training was not private
 
     @property
     def broke_off(self) -> bool:
@@ -149,6 +150,7 @@ def record_of(result: "Result", device: str) -> Record:
             ended=summary["ended"],
             refused_not_finite=summary["refused_not_finite"],
             uploads_to_target=summary["uploads_to_target"],
+            epsilon_per_client=summary.get("epsilon_per_client"),
         ),
         curve=compact_curve(result.curve, metric),
         device=device,

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem
 from fedcompass.training.streams import seeded, stream_key
 from fedcompass.vocabulary import Steps
+
+if TYPE_CHECKING:
+    from fedcompass.privacy.account import PrivacyPlan
+    from fedcompass.training.private_steps import PrivateSteps
 
 __all__ = ["Draw", "LocalTrainer", "Step", "change_or_model", "model_steps", "take_steps"]
 
@@ -123,6 +127,7 @@ class LocalTrainer:
         self.seed = seed
         self.device = torch.device(device)
         self._steps = steps or model_steps(problem, settings, seed, device)
+        self._private: PrivateSteps | None = None  # made when a task is to be private
 
     @property
     def model(self) -> BoundModel:
@@ -153,6 +158,7 @@ class LocalTrainer:
         payload: Payload,
         steps_before: int = 0,
         out: FlatState | None = None,
+        privacy: "PrivacyPlan | None" = None,
     ) -> FlatState:
         """Carry out one local round and return what the client sends.
 
@@ -164,22 +170,27 @@ class LocalTrainer:
             payload: what goes into the update's `trainable`; buffers travel as end values.
             steps_before: how many steps this client was given before; decays the learning rate.
             out: where to write the update, on `start`'s device; may be `start` itself.
+            privacy: train by DP-SGD with this noise; None: plainly.
 
         Raises:
             TaskFailed: the model, the loss or another function of the problem raised.
         """
         rate = self.settings.learning_rate * self.settings.rate_scale(steps_before, steps)
+        taken = self._steps if privacy is None else self._private_steps()
         try:
-            self._run(start, client, local_round, steps, rate)
+            if privacy is None:
+                self._run(start, client, local_round, steps, rate)
+            else:
+                self._run_privately(start, client, local_round, steps, rate, privacy)
         except Exception as error:
             raise TaskFailed(
                 f"client {client} failed in local round {local_round} ({steps} steps): "
                 f"{told(error)}"
             ) from error
         finally:
-            self._steps.end()
+            taken.end()
         there = start.trainable.device
-        end = self.model.collect().to(there)
+        end = taken.model.collect().to(there)
         return change_or_model(payload, start, end, out=out or self.layout.empty(there))
 
     def _run(
@@ -189,11 +200,53 @@ class LocalTrainer:
 
         def begin() -> Step:
             self._steps.begin(start, rate)
-            return self._step
+            return partial(self._step, self._steps)
 
+        draw = partial(samples.batches, size=self.settings.batch_size)
+        self._take(begin, draw, client, local_round, steps)
+
+    def _run_privately(
+        self,
+        start: FlatState,
+        client: int,
+        local_round: int,
+        steps: int,
+        rate: float,
+        plan: "PrivacyPlan",
+    ) -> None:
+        from fedcompass.training.private_steps import (
+            check_buffers,
+            poisson_batches,
+            simulated_draws,
+        )
+
+        taken, samples = self._private_steps(), self.problem.clients[client]
+        draws = simulated_draws(self.seed, client, local_round)
+
+        def begin() -> Step:
+            taken.begin_private(start, rate, plan, draws)
+            return partial(self._step, taken)
+
+        def draw(_key: int, steps: int) -> Iterator[Any]:
+            return poisson_batches(samples, plan.sample_rate, draws, steps)
+
+        self._take(begin, draw, client, local_round, steps)
+        check_buffers(start, taken.model.collect())
+
+    def _private_steps(self) -> "PrivateSteps":
+        if self._private is None:
+            from fedcompass.training.private_steps import PrivateSteps
+
+            module = build_module(self.problem, self.seed)
+            self._private = PrivateSteps(module, self.settings, self.problem.loss, self.device)
+        return self._private
+
+    def _take(
+        self, begin: Callable[[], Step], draw: Draw, client: int, local_round: int, steps: int
+    ) -> None:
         take_steps(
             begin,
-            partial(samples.batches, size=self.settings.batch_size),
+            draw,
             steps,
             seed=self.seed,
             client=client,
@@ -201,9 +254,11 @@ class LocalTrainer:
             device=self.device,
         )
 
-    def _step(self, batch: tuple[Tensor, Tensor], augmenting: torch.Generator) -> None:
+    def _step(
+        self, taken: ModelSteps, batch: tuple[Tensor, Tensor], augmenting: torch.Generator
+    ) -> None:
         problem, (inputs, targets) = self.problem, batch
         inputs = problem.prepared(inputs)
         if problem.augment is not None:
             inputs = problem.augment(inputs, augmenting)
-        self._steps.step(inputs, targets)
+        taken.step(inputs, targets)

@@ -92,16 +92,23 @@ class Trainer:
         generator: torch.Generator,
     ) -> Tensor:
         """Do one local step on one batch and return its loss, which must be finite."""
-        inputs, targets = batch
-        if self.transform is not None:
-            inputs = self.transform(inputs)
-        if self.augment is not None:
-            inputs = self.augment(inputs, generator)
         optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(model(inputs), targets)
+        loss = self.loss_on(model, batch, generator)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return loss.detach()
+
+    def loss_on(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
+        """The mean loss of a batch, whose inputs are prepared and varied."""
+        inputs, targets = batch
+        inputs = self.prepared(inputs)
+        if self.augment is not None:
+            inputs = self.augment(inputs, generator)
+        return self.loss(model(inputs), targets)
+
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """Inputs as the model takes them."""
+        return inputs if self.transform is None else self.transform(inputs)
 
     def should_stop(self) -> bool:
         """Whether to stop now and send what there is; asked after every step."""

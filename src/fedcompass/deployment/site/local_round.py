@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.deployment.app.site_budget import budget_of
 from fedcompass.deployment.app.trainer import Site, Trainer
 from fedcompass.deployment.site.batches import batches_of
 from fedcompass.errors import DataError, TaskFailed
@@ -30,7 +31,7 @@ class Round:
     end: the model after the last step, on the CPU; overwritten by the next round.
     steps_done: at least 1; fewer than told if the round was stopped early.
     seconds: what the steps took.
-    loss: mean over the steps.
+    loss: mean over the steps; 0 where the site trains privately and tells none.
     """
 
     end: FlatState
@@ -58,7 +59,8 @@ class SiteRounds:
         self._device = torch.device(site.device)
         self._model = BoundModel(module, self._device)
         self._trained = self._model.trained()
-        self._draw = batches_of(trainer, self._device)
+        self._budget = budget_of(site, trainer, self._model.module)
+        self._draw = self._budget.draw if self._budget else batches_of(trainer, self._device)
         self._site_number = _number(site.name)
         self._clock = clock
 
@@ -79,8 +81,11 @@ class SiteRounds:
 
         Raises:
             TaskFailed: a loss was not finite; the message says at which step.
+            BudgetSpent: the site's privacy budget allows no step.
             DataError: the data gave no batch.
         """
+        if self._budget and steps > 0:
+            steps = self._budget.charge(steps)  # on the disk before any is taken
         self._model.load(start)
         self._model.module.train()
         losses, began = _Losses(task, steps), self._clock()
@@ -101,10 +106,15 @@ class SiteRounds:
         mean = losses.mean()  # waits for the device: the clock is read after it
         seconds = self._clock() - began
         self._model.module.zero_grad(set_to_none=True)
-        return Round(self._model.collect().to("cpu"), done, seconds, mean)
+        end = self._model.collect().to("cpu")
+        if self._budget:
+            self._budget.settle(steps, done, start, end)
+        return Round(end, done, seconds, mean)
 
     def _begin(self, losses: "_Losses") -> Step:
         module = self._model.module
+        if self._budget:
+            return self._budget.begin(module, self._trained)
         optimizer = self.trainer.optimizer(self._trained)  # fresh in every local round
 
         def step(batch: Any, augmenting: torch.Generator) -> None:
@@ -137,7 +147,7 @@ class _Losses:
 
     def mean(self) -> float:
         self._look()
-        return self._sum / self._read
+        return self._sum / self._read if self._read else 0.0
 
     def _look(self) -> None:
         values = torch.stack(self._unread).tolist() if self._unread else []

@@ -2,7 +2,7 @@
 
 const PANELS = [
   strategiesPanel, timelinePanel, curvesPanel, stalenessPanel, idlePanel, stepsPanel,
-  contributionPanel, pacePanel, clientAccuracyPanel, settingsPanel,
+  contributionPanel, pacePanel, clientAccuracyPanel, budgetPanel, settingsPanel,
 ];
 
 /** @type {PageState} */
@@ -219,7 +219,7 @@ async function refreshAll() {
     choices();
     byId("main").classList.toggle("compare", state.groups.length > 1);
     for (const panel of panels) {
-      panel.element.hidden = panel.spec === strategiesPanel && state.groups.length < 2;
+      panel.element.hidden = panel.spec.hidden?.(state) ?? false;
       if (!panel.element.hidden) panel.refresh(state);
       await pause();
     }

@@ -77,7 +77,7 @@ function rangeOf(values, share) {
 }
 
 /** Lines over a common axis. @param {HTMLElement} host @param {LineChartOptions} options */
-function lineChart(host, { series, height, xTicks, xText, xLabel, yLabel, yText, tickText, share, target, reached, zoom, zoomTo, label }) {
+function lineChart(host, { series, height = 320, xTicks, xText, xLabel, yLabel, yText, tickText, share, target, reached, zoom = null, zoomTo, label }) {
   const some = series.filter((one) => one.points.length);
   /** @type {Interval} */
   const whole = [0, largest(some.map((one) => one.points[one.points.length - 1][0])) || 1];
@@ -90,8 +90,9 @@ function lineChart(host, { series, height, xTicks, xText, xLabel, yLabel, yText,
   yTicks(f, y, tickText);
   for (const tick of xTicks(x[0], x[1], (f.right - f.left) / 90)) xTick(f, f.px(tick.at), tick.label);
   const area = svg("rect", { x: f.left, y: f.top, width: f.right - f.left, height: f.bottom - f.top });
-  const plot = svg("g", { "clip-path": "url(#plot-area)" });
-  f.root.append(svg("clipPath", { id: "plot-area" }, area), plot);
+  const clip = `plot-${xLabel}-${yLabel}`.replace(/[^a-z]+/g, "-"); // unlike any other chart's
+  const plot = svg("g", { "clip-path": `url(#${clip})` });
+  f.root.append(svg("clipPath", { id: clip }, area), plot);
   plot.append(...drawn.filter((one) => one.band.length).map((one) => bandOf(one, f, drawn.length)));
   for (const one of drawn) {
     const d = path(stepped(thinned(one.points)), f);
@@ -99,7 +100,7 @@ function lineChart(host, { series, height, xTicks, xText, xLabel, yLabel, yText,
   }
   if (target !== null && target >= y[0] && target <= y[1]) drawTarget(f, plot, target, yText(target), reached);
   crosshair(f, drawn, { xText, yText });
-  zoomable(f, whole, zoomTo);
+  if (zoomTo) zoomable(f, whole, zoomTo);
 }
 
 /** The part of a line in a stretch of its axis, from the last point before it on. @template {[x: number, ...number[]]} T @param {T[]} points @param {Interval} x @returns {T[]} */

@@ -34,6 +34,8 @@ class Lane {
   late = 0;
   steps = 0;
   weight = 0;
+  /** What it had spent of its privacy budget when each update came. @type {Point[]} */
+  spent = [];
   /** Without what is under way. @type {TimeSums} */
   #sums = { busy: 0, waiting: 0, ahead: 0, quarantined: 0 };
 

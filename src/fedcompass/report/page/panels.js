@@ -48,6 +48,7 @@ const strategiesPanel = {
   id: "strategies",
   title: "Strategies side by side",
   wide: true,
+  hidden: (state) => state.groups.length < 2,
   caption: () => "One line per strategy, means ± standard deviation over its seeds; no time to target where fewer than half reached it. Waiting is the share of client time spent idle; by plan, the part of it in which a client was ahead of its group or beat.",
   draw(panel, state) {
     const metric = state.runs[0].metric;

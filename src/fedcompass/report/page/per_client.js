@@ -258,3 +258,42 @@ function clientScores(run) {
     best: run.lanes.map((lane, i) => bestOf(rows.map((row) => value(row, lane, i)), run.falls(run.metric))),
   };
 }
+
+/** @type {PanelSpec} */
+const budgetPanel = {
+  id: "budget",
+  title: "Privacy spent",
+  hidden: (state) => state.runs.every((run) => run.lanes.every((lane) => !lane.spent.length)),
+  caption: (state) =>
+    "What each client had spent of its privacy budget (ε) when an update of its came. A line that ends early is a client that " +
+    `left: its budget allowed no further step.${oneOf(state)}`,
+  missing: (state) => (state.detail.lanes.some((lane) => lane.spent.length) ? null : "This run was not private."),
+  draw(panel, state) {
+    const run = state.detail;
+    /** @type {LineSeries[]} */
+    const series = run.lanes.map((lane, i) => ({ name: lane.name, colour: theme.of(i), points: lane.spent, band: [] }));
+    panel.legend.replaceChildren(...legendOf(series));
+    const { scale } = run;
+    lineChart(panel.chart, {
+      series, target: null, reached: [], share: false,
+      xTicks: (low, high, about) => scale.ticks(low, high, about),
+      xText: (x) => scale.text(x),
+      xLabel: scale.axis ? `time (${scale.axis})` : "time",
+      yText: (value) => short(value), tickText: (value) => short(value), yLabel: "ε spent",
+      label: run.lanes.map((lane) => `${lane.name}: ${short(spentBy(lane))}`).join(", "),
+    });
+  },
+  rows(state) {
+    const { scale } = state.detail;
+    const rows = state.detail.lanes.map((lane) => {
+      const last = lane.spent.at(-1);
+      return [lane.name, last ? short(last[1]) : "–", lane.steps, last ? scale.text(last[0]) : "–"];
+    });
+    return table(["client", "ε spent", "steps", "last update"], rows, "Privacy spent per client");
+  },
+};
+
+/** @param {Lane} lane */
+function spentBy(lane) {
+  return lane.spent.at(-1)?.[1] ?? null;
+}

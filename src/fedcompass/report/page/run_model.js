@@ -342,6 +342,7 @@ class RunModel {
       lane.weight += record.weight;
       this.weighed = true;
     }
+    if (record.epsilon !== undefined) lane.spent.push([record.at, record.epsilon]);
     const task = this.tasks.get(record.task);
     if (!task) return;
     task.staleness = record.staleness;

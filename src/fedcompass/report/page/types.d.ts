@@ -133,6 +133,8 @@ interface Fold {
   direct: boolean;
   /** Where a model was trained. */
   weight?: number;
+  /** What the client has spent of its privacy budget, if it has one. */
+  epsilon?: number;
 }
 
 interface Commit {
@@ -270,10 +272,10 @@ interface LineChartOptions {
   target: number | null;
   /** Where the target is reached, and how far seeds are from there. */
   reached: { x: number; off: number; colour: string }[];
-  height: number;
-  /** The stretch of the axis to show; null: all. */
-  zoom: Interval | null;
-  zoomTo: (range: Interval | null) => void;
+  height?: number;
+  /** The stretch of the axis to show; null: all. Without `zoomTo` there is no zooming. */
+  zoom?: Interval | null;
+  zoomTo?: (range: Interval | null) => void;
   label: string;
 }
 
@@ -329,6 +331,8 @@ interface PanelSpec {
   id: string;
   title: string;
   wide?: boolean;
+  /** Whether there is nothing to say about these runs. */
+  hidden?: (state: PageState) => boolean;
   caption: (state: PageState) => string;
   /** Why there is nothing to draw; null if there is. */
   missing?: (state: PageState) => string | null;

@@ -25,6 +25,7 @@ def carry_out_training(trainer: LocalTrainer, job: TrainJob, out: FlatState) -> 
         payload=job.payload,
         steps_before=job.steps_before,
         out=out,
+        privacy=job.privacy,
     )
     return TrainResult(update=update, steps=job.steps, seconds=time.perf_counter() - began)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self, TypeAlias, overload
 
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.privacy.account import PrivacyPlan
 from fedcompass.settings.aggregation import Payload
 from fedcompass.vocabulary import Seconds, Steps
 
@@ -25,6 +26,7 @@ class TrainJob:
         object share its copy in the workers' memory.
     needed_at: virtual time of its arrival; jobs are trained in about this order.
     steps_before: how many steps the client was given before; decays its learning rate.
+    privacy: train by DP-SGD with this noise; None: plainly.
     """
 
     key: int
@@ -35,6 +37,7 @@ class TrainJob:
     payload: Payload
     needed_at: Seconds
     steps_before: Steps = 0
+    privacy: PrivacyPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -233,6 +233,9 @@ class StackedJobs:
                 for job, update in zip(jobs, updates, strict=True)
             }
 
+        if any(job.privacy for job in jobs):
+            warnings.warn("private tasks train one at a time", stacklevel=2)
+            trainer = "one at a time (private)"
         self._outcomes |= self._attempt(trainer, stacked) or {
             job: _tried(partial(context.train_alone, job)) for job, context in jobs.items()
         }
