@@ -56,7 +56,7 @@ def test_a_run_says_how_much_of_the_waiting_was_by_plan() -> None:
 def test_a_private_run_says_what_each_client_has_spent() -> None:
     few = ["--set", "privacy.epsilon=2", "--set", "model=linear", "--set", "local.batch_size=8"]
     lines = fedcompass("run", *few, "--horizon", "2", "--executor", "serial").output.splitlines()
-    assert lines[1] == "  privacy            epsilon at most 2, delta 1e-05; clip 1, noise 1"
+    assert lines[3] == "  privacy            epsilon at most 2, delta 1e-05; clip 1, noise 1"
     [spent] = [line for line in lines if line.startswith("  epsilon per client ")]
     epsilons = [float(number) for number in spent.split()[3:]]
     assert len(epsilons) == 5
