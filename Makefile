@@ -14,7 +14,7 @@ test: $(VENV)/.installed-test
 
 # All faults, with real processes, in about half an hour; as root also those of links and disks.
 test-faults: $(VENV)/.installed-test
-	$(BIN)/python -m pytest tests/faults -n 2 -m '' --fault-table docs/faults.md
+	$(BIN)/python -m pytest tests/faults tests/flower/test_stock_flower.py -n 2 -m '' --fault-table docs/faults.md
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks

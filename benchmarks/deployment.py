@@ -57,12 +57,12 @@ def make_papers(folder: Path) -> None:
     make_authority(folder, "benchmark")
     make_server_certificate(folder, folder, [])
     make_site_certificate(folder, folder, "site")
-    prints = {"site": [fingerprint_of((folder / "site.pem").read_bytes())]}
+    prints = {"site": [fingerprint_of((folder / "site.crt").read_bytes())]}
     (folder / "roster.toml").write_text(roster_text(prints))
 
 
 def identity(folder: Path, name: str) -> Identity:
-    return Identity(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
+    return Identity(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
 async def attend(folder: Path, address: str) -> None:

@@ -69,7 +69,7 @@ def plain_loop(problem: Problem, device: torch.device, sizes: Sizes) -> Callable
     """As a user would write it: default SGD, float data on the device, no needless sync."""
     module = build_module(problem, 0).to(device)
     samples = problem.clients[0]
-    inputs, targets = normalized(samples.inputs.to(device)), samples.targets.to(device)
+    inputs, targets = normalized(samples.tensor.to(device)), samples.targets.to(device)
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
 
     def work() -> None:

@@ -61,7 +61,7 @@ def bare_loop(task: Problem, steps: int) -> float:
     """CPU seconds of a plain PyTorch loop of so many steps, the same optimizer and batch size."""
     module, samples = mnist_cnn(), task.clients[0]
     assert samples.indices is not None
-    x, y = pixels_to_floats(samples.inputs[samples.indices]), samples.targets[samples.indices]
+    x, y = pixels_to_floats(samples.tensor[samples.indices]), samples.targets[samples.indices]
     optimizer = torch.optim.Adam(module.parameters(), lr=0.003, fused=True)
     began = time.process_time()
     for _ in range(steps):

@@ -94,7 +94,7 @@ def plain_loop(problem: Problem, device: torch.device, steps: int) -> Callable[[
     module = problem.model().to(device)
     samples = problem.clients[0]
     assert samples.indices is not None
-    inputs = problem.prepared(samples.inputs[samples.indices].to(device))
+    inputs = problem.prepared(samples.tensor[samples.indices].to(device))
     targets = samples.targets[samples.indices].to(device)
 
     def work() -> int:
@@ -114,7 +114,7 @@ def best_loop(problem: Problem, device: torch.device, steps: int) -> Callable[[]
     module = problem.model().to(device)
     samples = problem.clients[0]
     assert samples.indices is not None
-    inputs = problem.prepared(samples.inputs[samples.indices].to(device))
+    inputs = problem.prepared(samples.tensor[samples.indices].to(device))
     targets = samples.targets[samples.indices].to(device)
     cuda = device.type == "cuda"
     optimizer = torch.optim.Adam(module.parameters(), lr=0.003, fused=True, capturable=cuda)

@@ -59,7 +59,7 @@ def bare_loop(problem: Problem, fused: bool | None) -> Callable[[], None]:
     module = mnist_cnn()
     samples = problem.clients[0]
     assert samples.indices is not None
-    inputs = pixels_to_floats(samples.inputs[samples.indices])
+    inputs = pixels_to_floats(samples.tensor[samples.indices])
     targets = samples.targets[samples.indices]
 
     def train() -> None:

@@ -52,7 +52,7 @@ def page() -> str:
 def _strategy_table() -> Iterator[str]:
     """Each key of the strategies once, with the default of each one that takes it."""
     taken: dict[tuple[str, str, str], dict[str, str]] = {}  # setting -> strategy -> default
-    for name in strategies.names():
+    for name in strategies.names(installed=False):
         for row in _strategy_rows(strategies.strategy(name)):
             taken.setdefault((row.key, row.allowed, row.meaning), {})[name] = row.value
     yield from _lines(
@@ -75,7 +75,7 @@ def _defaults(by_name: dict[str, str]) -> str:
 
 
 def _who(names: list[str]) -> str:
-    missing = [name for name in strategies.names() if name not in names]
+    missing = [name for name in strategies.names(installed=False) if name not in names]
     if not missing:
         return "all"
     return f"all but {', '.join(missing)}" if len(missing) < len(names) else ", ".join(names)

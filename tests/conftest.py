@@ -31,11 +31,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 TRAINING = (  # files and folders of tests that are marked `trains`
-    "deployment/flower_engine/test_client_app.py",
     "deployment/operator/test_demo_app.py",
     "deployment/site/test_site_budget.py",
     "deployment/site/test_trainer.py",
     "deployment/site/test_worker.py",
+    "flower/test_new_project.py",
     "data/medical/test_cli_medical.py",
     "data/medical/test_medical_experiments.py",
     "paper/test_paper_table_runs.py",
@@ -46,9 +46,11 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_cli_sweep.py",
     "test_diverged_runs.py",
     "test_docs_deployment.py",
+    "test_docs_own.py",
     "test_examples.py",
     "report/tracking",
     "test_one_update.py",
+    "test_own_things.py",
     "training",
 )
 # What these tell does not depend on what is learned, and some of them take a minute.

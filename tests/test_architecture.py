@@ -6,6 +6,7 @@ must know what the types and functions it names do, whenever they are loaded.
 
 import ast
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,6 +24,7 @@ RANKS = {
     "setting_tables": 1,
     "progress_bar": 1,
     "strategy_summaries": 1,
+    "own_code": 1,
     "settings": 2,
     "scheduling": 3,
     "aggregation": 3,
@@ -46,7 +48,8 @@ ONLY = {
     "vocabulary": set[str](),
     "errors": {"vocabulary"},
     "setting_tables": set[str](),
-    "settings": {"vocabulary", "errors", "setting_tables"},
+    "settings": {"vocabulary", "errors", "setting_tables", "own_code"},
+    "own_code": {"errors", "error_text"},
     "scheduling": {"vocabulary", "errors", "settings"},
     "aggregation": {"vocabulary", "errors", "settings"},
     "secure_aggregation": {"vocabulary", "errors"},
@@ -56,11 +59,12 @@ ONLY = {
 }
 
 # Likewise inside deployment/: a folder or module imports only those of a lower rank. So server/ and
-# site/ know nothing of each other, and only operator/ knows the engine.
+# site/ know nothing of each other.
 DEPLOYMENT = SOURCE / "deployment"
 DEPLOYMENT_RANKS = {
     "addresses": 0,
     "backoff": 0,
+    "certificate_dates": 0,
     "private_files": 0,
     "wire": 1,
     "app": 1,
@@ -68,7 +72,6 @@ DEPLOYMENT_RANKS = {
     "supervision": 2,
     "server": 3,
     "site": 3,
-    "flower_engine": 4,
     "operator": 5,
 }
 
@@ -248,7 +251,83 @@ def test_imports_inside_the_deployment_point_one_way(path: Path) -> None:
     assert not above, f"{name_of(path)} imports {sorted(above)}, which do not stand below it"
 
 
+# What Flower documents for others to use; all else may change or go with any version.
+PUBLIC_FLOWER = {"flwr.app", "flwr.clientapp", "flwr.serverapp"}
+FLOWER = SOURCE / "flower"
+
+
+def flower_names(tree: ast.AST) -> Iterator[str]:
+    """Every module of Flower that a file names, and every name it takes from one: module:name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}:{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (ast.unparse(argument).strip("'") for argument in node.args)
+
+
+def misuses_of_flower(text: str) -> list[str]:
+    """What a source takes from Flower beyond its public names, or changes in it, with the line."""
+    tree = ast.parse(text)
+    taken = [name for name in flower_names(tree) if name.split(":")[0].split(".")[0] == "flwr"]
+    found = []
+    for name in taken:
+        module, _, attribute = name.partition(":")
+        public = getattr(import_module(module), "__all__", []) if module in PUBLIC_FLOWER else []
+        if attribute not in public:
+            found.append(name)
+    if taken:
+        found += [f"line {node.lineno}: {ast.unparse(node)}" for node in _reaches_inside(tree)]
+    return found
+
+
+def _reaches_inside(tree: ast.AST) -> Iterator[ast.expr]:
+    """Private attributes of others; and assignments to others' attributes, by any means."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            private = node.attr.startswith("_") and not node.attr.endswith("__")
+            private |= node.attr == "__dict__"
+            if not own and (private or not isinstance(node.ctx, ast.Load)):
+                yield node
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "vars"):
+            yield node
+
+
+def test_only_public_names_of_flower_are_used_and_none_is_replaced() -> None:
+    found = {name_of(path): misuses_of_flower(path.read_text(encoding="utf-8")) for path in FILES}
+    assert {name: misuses for name, misuses in found.items() if misuses} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from flwr.app import Message", []),
+        ("from flwr.serverapp import Grid\ngrid.push_messages([])", []),
+        ("import flwr", ["flwr"]),
+        ("from flwr.common import Context", ["flwr.common:Context"]),
+        ("from flwr.app import Metadata, make_message", ["flwr.app:make_message"]),
+        ("import_module('flwr.supercore.run')", ["flwr.supercore.run"]),
+        ("from flwr.app import Message\nmessage._x", ["line 2: message._x"]),
+        ("from flwr.app import Message\nMessage.ttl = 3", ["line 2: Message.ttl"]),
+        ("from flwr.app import Message\nm.__dict__['ttl'] = 3", ["line 2: m.__dict__"]),
+        (
+            "from flwr.app import Message\nsetattr(Message, 'ttl', 3)",
+            ["line 2: setattr(Message, 'ttl', 3)"],
+        ),
+        ("from fedcompass.flower import app\nself.other._x", []),
+    ],
+)
+def test_what_reaches_inside_flower_is_found(text: str, found: list[str]) -> None:
+    assert misuses_of_flower(text) == found
+
+
 def test_flower_is_known_in_its_own_folder_only() -> None:
     users = {path for path in FILES if libraries(path) & {"flwr"}}
     assert users
-    assert all(path.is_relative_to(DEPLOYMENT / "flower_engine") for path in users)
+    assert all(path.is_relative_to(FLOWER) for path in users)
+
+
+def test_no_other_package_needs_the_flower_part() -> None:
+    assert {unit_of(path) for path in FILES if "flower" in units(path)} == {"cli"}

@@ -62,7 +62,7 @@ def said(
     return [line for line in told if not line.endswith((" so far", " left"))]  # progress
 
 
-FORMS = "allowed: package.module:factory or FILE.py:factory"
+FORMS = "allowed: package.module:name or FILE.py:name"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ FORMS = "allowed: package.module:factory or FILE.py:factory"
         ("run --mlflow sqlite:///.", "which cannot be used: unable to open database file; give"),
         ("deploy demo --target 5", "target is 5; allowed: above 0, at most 1 (80% is 0.8)"),
         ("deploy demo --seconds-per-step -1", "seconds_per_step is -1.0; allowed: 0 or more"),
-        ("deploy demo --idle-seconds 0", "idle_seconds is 0.0; allowed: above 0, at most 3"),
+        ("deploy demo --sites 0", "sites is 0; allowed: 1 to 20 on one machine"),
         ("deploy demo --compare fedag", "strategy is 'fedag'; allowed: fedavg, "),
     ],
 )

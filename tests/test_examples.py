@@ -46,3 +46,21 @@ def test_the_readme_names_only_commands_that_exist() -> None:
     known = CliRunner().invoke(app, ["--help"]).output
     assert named
     assert all(re.search(rf"^  {name}\b", known, flags=re.MULTILINE) for name in named)
+
+
+def test_the_readmes_first_steps_go_on_with_runs_that_they_made() -> None:
+    """`make run` has made runs/compare before: what comes later needs a name of its own."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    steps = text.split("## First steps")[1].split("```")[1].splitlines()
+    made: set[str] = set()
+    for line in steps:
+        command = line.partition("#")[0]
+        assert set(re.findall(r"runs/(\w+)", command)) <= made, line
+        made |= set(re.findall(r"--name (\w+)", command))
+    assert made
+
+
+def test_the_readmes_install_line_has_what_its_first_steps_need() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "fedcompass partition mnist-mini --clients 10 -o partition.png" in text
+    assert "-e '.[plot]'" in text.split("## Install")[1]

@@ -1,31 +1,33 @@
 """docs/one-update.md: every name on it exists, and a run of each kind calls them in its order."""
 
+import asyncio
 import inspect
 import re
+import socket
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 from tests.deployment.site_apps import SITE, CountingTrainer, app_with, samples
+from tests.deployment.wire.loopback_wire import Papers
 from tests.simulation.tiny_runs import experiment, problem
 
 import fedcompass
+from fedcompass.aggregation.layout import Layout
 from fedcompass.deployment.app.app_file import AppFile
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.server.grpc_transport import GrpcTransport
 from fedcompass.deployment.server.serve import serve
-from fedcompass.deployment.site import forwarder
 from fedcompass.deployment.site.site_worker import SiteWorker
-from fedcompass.deployment.site.worker_socket import listen_at
-from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
-from fedcompass.deployment.wire.transport import Reply
+from fedcompass.deployment.site.worker_link import WorkerLink
+from fedcompass.deployment.site.worker_plan import WorkerPlan
+from fedcompass.deployment.wire.site_link import SiteLink
 
 PAGE = Path(__file__).parent.parent / "docs" / "one-update.md"
 SOURCE = Path(fedcompass.__file__).parent
@@ -116,44 +118,62 @@ def test_a_simulation_calls_them_in_this_order() -> None:
     assert_in_order(once(names_on_the_page("both", "virtual time")), calls)
 
 
-class OneSite:
-    """A `Transport` to one worker on this machine, which answers as it is asked."""
+class WorkerInThisProcess(WorkerLink):
+    """A worker in a thread, whose calls are seen here."""
 
-    def __init__(self, place: Path) -> None:
-        self._place, self._numbers = place, count()
-        self._replies: dict[str, Reply] = {}
+    def __init__(self, app: AppFile, folder: Path) -> None:
+        plan = WorkerPlan(app=app.path, name=SITE.name, log=folder / "log")
+        super().__init__(plan, folder)
+        self._worker = SiteWorker(app, SITE)
 
-    def nodes(self) -> set[int]:
-        return {1}
-
-    def push(self, node: int, kind: Kind, facts: Facts, arrays: Arrays | None, ttl: float) -> str:
-        message = str(next(self._numbers))
-        told, answered = (
-            (forwarder.query(self._place, facts), {})
-            if arrays is None
-            else forwarder.train(self._place, facts, arrays)
-        )
-        self._replies[message] = Reply(message, node, answered, told, None)
-        return message
-
-    def pull(self, messages: Collection[str]) -> list[Reply]:
-        return [self._replies.pop(message) for message in messages if message in self._replies]
+    async def _one_life(self) -> None:
+        ours, theirs = socket.socketpair()
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        thread = threading.Thread(target=self._worker.serve, args=(theirs,))
+        thread.start()
+        try:
+            await self._listen(reader)
+        finally:
+            self._writer.close()
+            await asyncio.to_thread(thread.join, SOON)
+            theirs.close()
 
 
 @contextmanager
-def site(app: AppFile) -> Iterator[Path]:
-    """A worker that serves at a socket, whose path is short, as sockets need it."""
-    with TemporaryDirectory(prefix="fc") as folder:
-        worker, place = SiteWorker(app, SITE), Path(folder) / "s"
-        listener = listen_at(place)
-        thread = threading.Thread(target=worker.serve, args=(listener,))
-        thread.start()
-        try:
-            yield place
-        finally:
-            worker.stop()
-            thread.join(SOON)
-            listener.close()
+def site(app: AppFile, papers: Papers, folder: Path, port: int) -> Iterator[None]:
+    """A site's side of the wire, in a thread."""
+    loop, ended = asyncio.new_event_loop(), asyncio.Event()
+
+    async def take_part() -> None:
+        worker = WorkerInThisProcess(app, folder)
+        working = asyncio.create_task(worker.run())
+        facts = await worker.up()
+        link = SiteLink(
+            folder / "wire",
+            f"127.0.0.1:{port}",
+            papers.identity("north"),
+            samples=facts.samples,
+            layout=facts.layout,
+            software="0",
+            train=worker.train,
+        )
+        attending = asyncio.create_task(link.run())
+        await ended.wait()
+        for task in (attending, working):
+            task.cancel()
+            await asyncio.wait([task])
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(take_part())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(SOON)
 
 
 def test_a_federation_calls_them_in_this_order(tmp_path: Path) -> None:
@@ -163,9 +183,21 @@ def test_a_federation_calls_them_in_this_order(tmp_path: Path) -> None:
         strategy={"name": "fedcompass", "min_steps": 2, "max_steps": 4},
         min_clients=1,
         max_updates=1,
-        poll_interval=0.01,
+        watch_interval=0.05,
     )
     calls: list[CodeType] = []
-    with traced(calls), site(app) as place:
-        serve(settings, app, OneSite(place), tmp_path / "run")
+    papers = Papers(tmp_path / "papers", "north")
+    with traced(calls):
+        transport = GrpcTransport(
+            tmp_path / "server",
+            papers.roster,
+            Layout.of(app.model()),
+            papers.server,
+            "127.0.0.1:0",
+        )
+        try:
+            with site(app, papers, tmp_path, transport.port):
+                serve(settings, app, transport, tmp_path / "run", pause=transport.wait)
+        finally:
+            transport.close()
     assert_in_order(once(names_on_the_page("both", "wall clock")), calls)

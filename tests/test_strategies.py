@@ -1,4 +1,6 @@
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -287,3 +289,31 @@ def test_a_recipe_with_an_unknown_scheduler_says_which_there_are() -> None:
     strategies.register("lost", Recipe("nowhere", "oracle"))
     with pytest.raises(SettingsError, match="scheduler is 'oracle'; allowed: compass, synchronous"):
         strategy("lost")
+
+
+def test_an_installed_package_makes_its_strategies_known_by_entry_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = "from fedcompass.strategies import Recipe\nslow = Recipe('theirs', 'synchronous')\n"
+    (tmp_path / "their_package.py").write_text(recipe)
+    facts = tmp_path / "their_package-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    points = "[fedcompass.strategies]\ntheirs = their_package:slow\nbroken = their_package:none\n"
+    (facts / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    strategies._entry_points.cache_clear()
+    try:
+        assert strategies.summary("theirs") == "theirs"
+        assert {"theirs", "broken"} <= set(strategies.names())
+        assert "theirs" not in strategies.names(installed=False)
+        assert "does not load" in strategies.describe()["broken"]
+        assert strategy("theirs", steps=3).to_json()["name"] == "theirs"
+        with pytest.raises(
+            SettingsError, match=r"'broken' \(entry point .*none\) does not load: A"
+        ):
+            strategy("broken")
+    finally:
+        strategies._entry_points.cache_clear()
+        strategies._of_entry_point.cache_clear()
+        sys.modules.pop("their_package", None)

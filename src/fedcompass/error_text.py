@@ -4,7 +4,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-__all__ = ["told"]
+__all__ = ["is_of_user", "told"]
 
 _OURS = Path(__file__).resolve().parent
 _PYTHON = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
@@ -17,6 +17,16 @@ def told(error: BaseException) -> str:
     text = f"{type(error).__name__}: {words}" if words else type(error).__name__
     place = _place(error)
     return text if place is None else f"{text} ({place})"
+
+
+def is_of_user(error: BaseException) -> bool:
+    """Whether a user's own code raised it, or something that it called."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if _is_users(frame.filename):
+            return True
+        if Path(frame.filename).resolve().is_relative_to(_OURS):
+            return False
+    return False
 
 
 def _place(error: BaseException) -> str | None:

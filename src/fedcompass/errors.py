@@ -14,21 +14,18 @@ FedcompassError
 │   └── BudgetSpent          a site's privacy budget allows no further step; it leaves
 ├── ProjectError             a federation's folder is incomplete, unsafe or in the way
 ├── TransportBroken          the network engine stopped answering; the run can be resumed
-│   └── AnswerTooLarge       a peer sent more bytes than any answer has; they were not put together
 ├── ProcessFailed            a process of a federation did not start or kept dying
 ├── AppError                 a user's app.py does not load or run; names file and line
 ├── WireError                a message between two processes that is malformed or too large
 ├── MessageRefused           a message that does not belong to a secure round; nothing was changed
 ├── EncodingError            values that a secure sum has no room for
 ├── WorkerLost               a site's worker is not there, or died with a task in hand
-├── WorkerRefused            a site's worker answered that it could not do what was asked
 └── MissingExtra             an optional package is not installed; names its `pip install` line
 
 The command line prints the message and exits with code 1; a traceback means a bug of ours.
 """
 
 __all__ = [
-    "AnswerTooLarge",
     "AppError",
     "BudgetSpent",
     "CheckpointError",
@@ -50,7 +47,6 @@ __all__ = [
     "TransportBroken",
     "WireError",
     "WorkerLost",
-    "WorkerRefused",
 ]
 
 
@@ -154,13 +150,5 @@ class WorkerLost(FedcompassError):
     """A site's worker is not there, or went away with a task in hand."""
 
 
-class WorkerRefused(FedcompassError):
-    """A site's worker is there and said why it could not do what was asked."""
-
-
 class TransportBroken(FedcompassError):
     """The network engine stopped answering; the run can be resumed."""
-
-
-class AnswerTooLarge(TransportBroken):
-    """A peer sent more bytes than any answer has; they were not put together."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from fedcompass import as_run, strategies
+from fedcompass import as_run, own_code, strategies
 from fedcompass.data.medical.loading import usual_clients
 from fedcompass.data.sources import MEDICAL
 from fedcompass.errors import SettingsError
@@ -22,7 +22,13 @@ from fedcompass.settings import Settings, merged
 from fedcompass.settings.data import PartitionSettings
 from fedcompass.settings.privacy import PrivacySettings
 from fedcompass.settings.simulation import FleetSettings
-from fedcompass.settings.training import LocalSettings, check_loss, check_metrics, is_share
+from fedcompass.settings.training import (
+    REGRESSION,
+    LocalSettings,
+    check_loss,
+    check_metrics,
+    is_share,
+)
 from fedcompass.strategies import Strategy, known_keys
 
 __all__ = [
@@ -37,7 +43,7 @@ __all__ = [
 OWN_DATA, OWN_MODEL = "own problem", "own model"
 """What stands in the record of a run on a problem given in Python for a dataset and a network."""
 
-_REPLACED = ("data", "model", "weights", "loss", "partition", "problem", "fingerprint")
+_REPLACED = ("data", "model", "weights", "loss", "partition", "problem", "fingerprint", "code")
 """Settings that such a problem takes the place of."""
 
 _RENAMED_MODELS = {
@@ -55,7 +61,8 @@ class DataSettings(Settings):
     """Which dataset, and where it lies."""
 
     name: str = "mnist-mini"
-    """A dataset: mnist-mini, mnist, cifar10, …; `fedcompass data list` has them."""
+    """A dataset: mnist-mini, mnist, cifar10, …, which `fedcompass data list` has; or your own:
+    package.module:name or FILE.py:name of a function that returns it (docs/own-data.md)."""
 
     root: Path | None = None
     """Folder to look in first; then $FEDCOMPASS_DATA and the cache folder."""
@@ -71,6 +78,8 @@ class EvaluationSettings(Settings):
     """At every multiple of so much virtual time; unset: not by time."""
 
     metrics: tuple[str, ...] = ("loss", "accuracy")
+    """What is measured on the test set; your own by FILE.py:name (docs/own-metric.md)."""
+
     target_metric: str = "accuracy"
     """The metric that `target` and the best model are about; it rises or falls by its direction."""
 
@@ -101,13 +110,13 @@ class Experiment(Settings):
 
     data: DataSettings = DataSettings()
     model: str = ""
-    """A network's name, package.module:factory or FILE.py:factory; empty: the data's usual one."""
+    """A network's name, package.module:name or FILE.py:name; empty: the data's usual one."""
 
     weights: Path | None = None
     """A .safetensors or PyTorch file with weights to start from; unset: random ones."""
 
     loss: str | None = None
-    """A loss by name; unset: the dataset's usual one."""
+    """A loss by name, package.module:name or FILE.py:name; unset: the dataset's usual one."""
 
     problem: str | None = None
     """Written by a run on a problem given in Python: what that was; such a run needs it again."""
@@ -115,12 +124,17 @@ class Experiment(Settings):
     fingerprint: str | None = None
     """Likewise: tells that problem from others, so that a run is resumed with the same one."""
 
+    code: dict[str, str] | None = None
+    """Written by a run with things of your own: a hash of each one's file, so that a run is resumed
+    with the same code."""
+
     partition: PartitionSettings = PartitionSettings()
     fleet: FleetSettings = FleetSettings()
     local: LocalSettings = LocalSettings()
     privacy: PrivacySettings = PrivacySettings()
     strategy: dict[str, Any] = Field(default_factory=lambda: {"name": "fedcompass"})
-    """`name`, and any setting of that strategy."""
+    """`name`, or your own by package.module:name or FILE.py:name (docs/own-strategy.md), and any
+    setting of that strategy."""
 
     evaluation: EvaluationSettings = EvaluationSettings()
     horizon: float = Field(default=60.0, gt=0)
@@ -145,8 +159,10 @@ class Experiment(Settings):
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # before the filling in
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self._given = {key: _plain(value) for key, value in given.items()}
+        plain = {key: _plain(value) for key, value in given.items()}
+        plain = own_code.with_names(plain, own_code.absolute)
+        super().__init__(**plain)
+        self._given = plain
 
     @model_validator(mode="before")
     @classmethod
@@ -159,12 +175,12 @@ class Experiment(Settings):
         if model == "":
             del values["model"]
         name, clients = _dataset(values.get("data")), _clients(values)
-        filled = merged(paper_settings(name, clients), values)
+        filled = merged(_usual_for_own(values), paper_settings(name, clients), values)
         strategy = _filled_strategy(filled, name, clients)
         extra = _habits(values.get("profile"), filled, name, clients, strategy)
         filled = merged(extra, filled)
         strategy = merged({"name": strategy["name"]}, extra.get("strategy", {}), strategy)
-        return {**filled, "strategy": strategy}
+        return {**filled, "strategy": strategy, "code": _code(filled, strategy)}
 
     @model_validator(mode="after")
     def _strategy_is_right(self) -> "Experiment":
@@ -208,10 +224,10 @@ class Experiment(Settings):
         What was filled in is filled in anew. Another strategy's name drops the settings that were
         given for the one before.
         """
-        values = dict(self._given)
+        values = {key: value for key, value in self._given.items() if key != "code"}
         strategy = changes.get("strategy")
         named = strategy.get("name") if isinstance(strategy, Mapping) else None
-        if named is not None and named != self.strategy["name"]:
+        if isinstance(named, str) and own_code.absolute(named) != self.strategy["name"]:
             values.pop("strategy", None)
         return Experiment(**merged(values, changes))
 
@@ -242,6 +258,12 @@ class Experiment(Settings):
         """A short hash of everything that decides the result."""
         return record_key(self.to_record())
 
+    def changed_code(self) -> list[str]:
+        """The user's own things whose files have changed since the experiment was written down."""
+        return [
+            name for name, digest in (self.code or {}).items() if own_code.digest(name) != digest
+        ]
+
     @classmethod
     def from_toml(cls, path: Path) -> "Experiment":
         """Read an experiment from a file.
@@ -254,6 +276,9 @@ class Experiment(Settings):
 
 def record_key(record: Mapping[str, Any]) -> str:
     """The key of an experiment that `to_record` gave, perhaps that of an earlier version."""
+    if record.get("code"):  # a user's own things count by their names and text, wherever they lie
+        code = {own_code.short(name): digest for name, digest in record["code"].items()}
+        record = {**own_code.with_names(record, own_code.short), "code": code}
     data = {key: value for key, value in record["data"].items() if key != "root"}
     text = json.dumps({**record, "data": data}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -308,9 +333,52 @@ def _clients(values: Mapping[str, Any]) -> int:
     if isinstance(paces, (list, tuple)):
         return len(paces)
     name, root = _dataset(data), data.get("root") if isinstance(data, Mapping) else None
+    if own_code.is_own(name):
+        return _own_clients(values) or FleetSettings().clients
     if name not in MEDICAL:
         return FleetSettings().clients
     return usual_clients(name, Path(root) if isinstance(root, (str, Path)) else None)
+
+
+def _own_clients(values: Mapping[str, Any]) -> int | None:
+    """How many clients the user's own data bring; None if they are to be split."""
+    from fedcompass.data.own_data import own_data  # with torch
+
+    fleet, seed = values.get("fleet"), values.get("seed")
+    clients = fleet.get("clients") if isinstance(fleet, Mapping) else None
+    data = own_data(
+        _dataset(values["data"]),
+        clients=clients if isinstance(clients, int) else FleetSettings().clients,
+        seed=seed if isinstance(seed, int) else 0,
+    )
+    return data.own_clients
+
+
+def _usual_for_own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is usual for data, a loss or a metric of the user's own, where it is not given."""
+    filled: dict[str, Any] = {}
+    regression = values.get("loss") in REGRESSION
+    if regression:
+        filled["partition"] = {"kind": "iid"}
+        filled["evaluation"] = {"metrics": ["loss", "mae"], "target_metric": "mae"}
+    is_own = own_code.is_own(_dataset(values.get("data")))
+    if is_own and "partition" not in values and _own_clients(values) is not None:
+        filled["partition"] = {"kind": "own"}
+    given = values.get("evaluation")
+    target = given.get("target_metric") if isinstance(given, Mapping) else None
+    usual = filled.get("evaluation", {}).get("metrics", EvaluationSettings().metrics)
+    if isinstance(target, str) and target not in usual:
+        filled["evaluation"] = {"metrics": ["loss", target]}
+    return filled
+
+
+def _code(filled: Mapping[str, Any], strategy: Mapping[str, Any]) -> dict[str, str] | None:
+    """A hash of each file with a thing of the user's own; what was written down before stays."""
+    if filled.get("code") is not None:
+        return dict(filled["code"])
+    names = own_code.names_in({**filled, "strategy": strategy})
+    hashed = {name: own_code.digest(name) for name in names}
+    return {name: digest for name, digest in hashed.items() if digest is not None} or None
 
 
 def _plain(value: Any) -> Any:
@@ -344,13 +412,14 @@ def _habits(
         return {}
     fleet = filled["fleet"]
     default = FleetSettings()
+    steps = strategy.get("max_steps") or strategy.get("steps")
     setup = as_run.Setup(
         dataset=dataset,
         strategy=strategy["name"],
         clients=clients,
         speed=fleet.get("speed", default.speed),
         mean_seconds_per_step=fleet.get("mean_seconds_per_step", default.mean_seconds_per_step),
-        max_steps=strategy.get("max_steps") or strategy["steps"],
+        max_steps=steps or LocalSettings().rate_decay_steps,
     )
     return as_run.habits(setup)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedcompass.as_run import LATER_RELEASE
+from fedcompass.own_code import is_own
 from fedcompass.setting_tables import merged
 
 __all__ = ["USUAL_MODEL", "authors_settings", "paper_settings", "strategy_settings"]
@@ -104,7 +105,8 @@ def paper_settings(dataset: str, clients: int) -> dict[str, Any]:
     """An experiment's settings for a dataset, as far as the paper gives them."""
     settings = _BY_DATASET.get(dataset, {})
     fleet = {"clients": clients, **settings.get("fleet", {})}
-    return {**settings, "model": USUAL_MODEL.get(dataset, "mlp"), "fleet": fleet}
+    model = "" if is_own(dataset) else USUAL_MODEL.get(dataset, "mlp")
+    return {**settings, "model": model, "fleet": fleet}
 
 
 def strategy_settings(dataset: str, clients: int, strategy: str = "") -> dict[str, Any]:
@@ -112,14 +114,15 @@ def strategy_settings(dataset: str, clients: int, strategy: str = "") -> dict[st
 
     The appendix gives values for 5, 10 and 20 clients: (200, 200, 100) steps and buffers of
     (3, 3, 5); in between, the next larger column is used. mnist-mini, a sixth of MNIST, uses a
-    fifth of the steps, so that a client sees its data about as often in a local round. Metronome,
-    which is not in the paper, has its own least steps: a tenth of the most.
+    fifth of the steps, so that a client sees its data about as often in a local round; a user's own
+    data, which nobody knows here, likewise. Metronome, which is not in the paper, has its own least
+    steps: a tenth of the most.
     """
     if dataset in _MEDICAL_STEPS:
         return _medical_strategy(dataset, strategy)
     many = clients > 10
     steps = 100 if many else 200
-    if dataset == "mnist-mini":
+    if dataset == "mnist-mini" or is_own(dataset):
         steps //= 5
     return {
         "steps": steps,

@@ -3,16 +3,24 @@
 A bare name follows its own paper's formula with that paper's defaults. The FedCompass paper's
 experiments scale FedAsync and FedBuff by p_i: `variant="share"`. Torch is loaded when a model is
 merged, not when a strategy is described.
+
+A strategy of one's own is a `Recipe`, or a scheduler's `PolicyKind`. Wherever a strategy's name
+stands, `FILE.py:name`, `package.module:name` or the name of an entry point of the group
+`fedcompass.strategies` may stand, too.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fedcompass import own_code
+from fedcompass.error_text import told
 from fedcompass.errors import SettingsError
 from fedcompass.scheduling.metronome import MetronomeSettings
-from fedcompass.scheduling.policy import SchedulerSettings
-from fedcompass.scheduling.registry import new_scheduler, policy_kind
+from fedcompass.scheduling.policy import Policy, SchedulerSettings
+from fedcompass.scheduling.registry import PolicyKind, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.settings import Settings, merged, unknown_key
 from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
@@ -22,7 +30,9 @@ if TYPE_CHECKING:
     from fedcompass.aggregation import Aggregator, ClientMemory, FlatState
 
 __all__ = [
+    "ENTRY_POINTS",
     "NewAggregator",
+    "PolicyKind",
     "Recipe",
     "Strategy",
     "describe",
@@ -30,13 +40,17 @@ __all__ = [
     "names",
     "register",
     "strategy",
+    "summary",
     "variants",
 ]
 
 _AGGREGATION_KEYS = tuple(AggregationSettings.model_fields)
 
-NewAggregator: TypeAlias = Callable[["FlatState", AggregationSettings], "Aggregator"]
-"""Makes the aggregator that will change this model in place."""
+ENTRY_POINTS = "fedcompass.strategies"
+"""The group of entry points by which an installed package makes its strategies known."""
+
+NewAggregator: TypeAlias = Callable[["FlatState", Any], "Aggregator"]
+"""Makes the aggregator that will change this model in place, from the recipe's settings."""
 
 
 def _weighted_sum(model: "FlatState", settings: AggregationSettings) -> "Aggregator":
@@ -56,42 +70,54 @@ class Recipe:
     """How a named strategy is put together: which scheduler, and what differs from the defaults.
 
     summary: one line for `fedcompass strategies`.
-    scheduler: the name of a policy, built in or from `register_policy`.
+    scheduler: the name of a policy, built in or from `register_policy`; or the `PolicyKind` of
+        one of your own, whose settings become the strategy's.
     scheduling: what differs from the defaults of that policy's settings.
     aggregation: what differs from the defaults of `AggregationSettings`, which are FedCompass's: an
         update weighs st(u) p_i, and a merge is their sum. A merge of any number of updates that
         is to be their mean has `{"weighting": "share", "scale": "mean-share"}`.
     variants: other defaults for the aggregation, by the name that `variant` gives.
-    aggregator: makes the aggregation rule; what it needs besides `AggregationSettings` is its own
-        affair, and not a setting of an experiment.
+    aggregator: makes the aggregation rule, from the model and the settings.
+    settings: of the rule. A rule with settings of its own has a subclass of `AggregationSettings`
+        with these added: they become the strategy's, checked like all others.
     aggregation_keys: the settings among `AggregationSettings` that the aggregator looks at. Others
         are refused in an experiment, rather than ignored.
     """
 
     summary: str
-    scheduler: str
+    scheduler: str | PolicyKind
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     aggregation: Mapping[str, Any] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     aggregator: NewAggregator = _weighted_sum
+    settings: type[AggregationSettings] = AggregationSettings
     aggregation_keys: tuple[str, ...] = _AGGREGATION_KEYS
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """A recipe with all its settings filled in and checked."""
+    """A recipe with all its settings filled in and checked.
+
+    scheduler: the name of the scheduler; one of the user's own has the strategy's short name.
+    kind: what makes it.
+    """
 
     name: str
     variant: str
     scheduler: str
+    kind: PolicyKind
     scheduling: SchedulerSettings
     aggregation: AggregationSettings
     guard: GuardSettings
     aggregator: NewAggregator
 
+    def new_policy(self) -> Policy:
+        """A fresh policy, which decides in a scheduler."""
+        return self.kind.build(self.scheduling)
+
     def new_scheduler(self) -> Scheduler:
         """A fresh scheduler."""
-        return new_scheduler(self.scheduler, self.scheduling)
+        return Scheduler(self.new_policy())
 
     def new_aggregator(self, model: "FlatState") -> "Aggregator":
         """An aggregator that changes `model` in place."""
@@ -109,10 +135,17 @@ class Strategy:
         """Whether the global model is FedAT's mean of tier models."""
         return self.aggregator is _tier_average
 
+    @property
+    def own_rule(self) -> str | None:
+        """The name of an aggregation rule of the user's own; None for one of ours."""
+        if self.aggregator in (_weighted_sum, _tier_average):
+            return None
+        return str(getattr(self.aggregator, "__name__", type(self.aggregator).__name__))
+
     def to_json(self) -> dict[str, Any]:
         """All settings as JSON values, for the record of a run."""
         return {
-            "name": self.name,
+            "name": own_code.short(self.name),
             "variant": self.variant,
             "scheduler": self.scheduler,
             "scheduling": self.scheduling.model_dump(mode="json"),
@@ -221,16 +254,16 @@ _RECIPES: dict[str, Recipe] = {
 }
 
 
-def names() -> list[str]:
-    """The strategies there are."""
-    return list(_RECIPES)
+def names(*, installed: bool = True) -> list[str]:
+    """The strategies there are: ours, registered ones and, if `installed`, other packages'."""
+    return list(dict.fromkeys([*_RECIPES, *(_entry_points() if installed else ())]))
 
 
 def register(name: str, recipe: Recipe) -> None:
     """Make a strategy of your own known by name; the name must be free (or mean the same).
 
-    It is known in this process only. Commands such as `fedcompass run` and `fedcompass deploy` know
-    what is in this file; a run of one's own strategy is resumed in Python, after this call.
+    It is known by that name in this process only. Commands and worker processes find a recipe by
+    its place instead: name it `FILE.py:name` or `package.module:name`, without registering it.
     """
     if _RECIPES.setdefault(name, recipe) != recipe:
         raise SettingsError(f"a strategy named {name!r} exists already; choose another name")
@@ -238,7 +271,20 @@ def register(name: str, recipe: Recipe) -> None:
 
 def describe() -> dict[str, str]:
     """One line for each strategy."""
-    return {name: recipe.summary for name, recipe in _RECIPES.items()}
+    return {name: _summary_or_error(name) for name in names()}
+
+
+def _summary_or_error(name: str) -> str:
+    """One line, though another package's strategy may not load."""
+    try:
+        return summary(name)
+    except SettingsError as error:
+        return str(error)
+
+
+def summary(name: str) -> str:
+    """One line for a strategy."""
+    return _recipe(name).summary
 
 
 def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
@@ -251,20 +297,22 @@ def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
         SettingsError: no such strategy, a key it does not have, or a value out of range.
     """
     recipe = _recipe(name)
-    kind = policy_kind(recipe.scheduler)
+    kind = _kind(recipe)
     for key in settings:
         if key not in known_keys(name):
-            raise SettingsError(unknown_key(key, known_keys(name), f"strategy {name!r}"))
+            where = f"strategy {own_code.shown(name)!r}"
+            raise SettingsError(unknown_key(key, known_keys(name), where))
     variant = settings.get("variant", "own")
     scheduling = {key: settings[key] for key in kind.settings.model_fields if key in settings}
-    aggregation = {key: settings[key] for key in _AGGREGATION_KEYS if key in settings}
+    aggregation = {key: settings[key] for key in recipe.settings.model_fields if key in settings}
     rule = merged(recipe.aggregation, _variant(recipe, name, variant), aggregation)
     made = Strategy(
         name=name,
         variant=variant,
-        scheduler=recipe.scheduler,
+        scheduler=recipe.scheduler if isinstance(recipe.scheduler, str) else own_code.short(name),
+        kind=kind,
         scheduling=kind.settings(**merged(recipe.scheduling, scheduling)),
-        aggregation=AggregationSettings(**rule),
+        aggregation=recipe.settings(**rule),
         guard=_guard(settings.get("guard", {})),
         aggregator=recipe.aggregator,
     )
@@ -305,18 +353,67 @@ def variants(name: str) -> list[str]:
 def known_keys(name: str) -> list[str]:
     """Every setting a strategy has."""
     recipe = _recipe(name)
-    return [*policy_kind(recipe.scheduler).settings.model_fields, *_own_keys(recipe)]
+    return [*_kind(recipe).settings.model_fields, *_own_keys(recipe)]
 
 
 def _own_keys(recipe: Recipe) -> tuple[str, ...]:
     variant = ("variant",) if recipe.variants else ()
-    return (*recipe.aggregation_keys, *variant, "guard")
+    added = [key for key in recipe.settings.model_fields if key not in _AGGREGATION_KEYS]
+    return (*added, *recipe.aggregation_keys, *variant, "guard")
+
+
+def _kind(recipe: Recipe) -> PolicyKind:
+    scheduler = recipe.scheduler
+    return policy_kind(scheduler) if isinstance(scheduler, str) else scheduler
 
 
 def _recipe(name: str) -> Recipe:
-    if name not in _RECIPES:
-        raise SettingsError(f"strategy is {name!r}; allowed: {', '.join(_RECIPES)}")
-    return _RECIPES[name]
+    if name in _RECIPES:
+        return _RECIPES[name]
+    if own_code.is_own(name):
+        return _named(own_code.absolute(name))
+    if name in _entry_points():
+        return _of_entry_point(name)
+    raise SettingsError(
+        f"strategy is {name!r}; allowed: {', '.join(names())}; or your own: a Recipe named "
+        f"{own_code.FORMS}, or made known in Python by fedcompass.strategies.register"
+    )
+
+
+@cache
+def _named(name: str) -> Recipe:
+    return _as_recipe(name, own_code.find("strategy", name))
+
+
+@cache
+def _of_entry_point(name: str) -> Recipe:
+    point = _entry_points()[name]
+    try:
+        found = point.load()
+    except Exception as error:  # the package's code can raise anything; the cause stays attached
+        raise SettingsError(
+            f"strategy {name!r} (entry point {point.value}) does not load: {told(error)}"
+        ) from error
+    return _as_recipe(name, found)
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _as_recipe(name: str, found: object) -> Recipe:
+    if isinstance(found, Recipe):
+        return found
+    if isinstance(found, PolicyKind):
+        lines = (found.build.__doc__ or "a scheduler of your own").strip().splitlines()
+        return Recipe(lines[0], found, aggregation=_BY_SHARE)
+    raise SettingsError(own_code.wrong("strategy", name, found, _RECIPE))
+
+
+_RECIPE = (
+    "a fedcompass.strategies.Recipe, or a scheduler's PolicyKind(its settings, what builds it)"
+)
 
 
 def _variant(recipe: Recipe, name: str, variant: str) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from fedcompass.aggregation import FlatState, Layout, TensorSpec
+from fedcompass.aggregation.layout import frozen_of
 from fedcompass.errors import LayoutMismatch
 
 
@@ -20,10 +21,13 @@ def test_a_layout_sorts_a_modules_tensors_into_three_segments() -> None:
     assert str(layout.specs[0]) == "0.weight float32[3, 2]"
 
 
-def test_a_frozen_parameter_travels_as_a_value() -> None:
+def test_a_frozen_parameter_never_travels() -> None:
     net = nn.Linear(2, 3)
     net.bias.requires_grad_(False)
-    assert Layout.of(net).sizes == {"trainable": 6, "averaged": 3, "counted": 0}
+    layout = Layout.of(net)
+    assert layout.sizes == {"trainable": 6, "averaged": 0, "counted": 0}
+    assert list(layout.unflatten(layout.state_of(net))) == ["weight"]
+    assert torch.equal(frozen_of(net)["bias"], net.bias)
 
 
 def test_equal_modules_have_equal_layouts_and_other_ones_do_not() -> None:

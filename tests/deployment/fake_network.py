@@ -12,9 +12,9 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.wire.arrays import decode_arrays, encode_state
-from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
+from fedcompass.deployment.wire.messages import Facts, Kind
 from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
+from fedcompass.errors import LayoutMismatch
 
 
 def small_model() -> nn.Module:
@@ -36,6 +36,20 @@ def trained(start: FlatState, task: int, steps: int) -> FlatState:
     end.averaged.add_(0.1)
     end.counted.add_(steps)
     return end
+
+
+@dataclass(frozen=True)
+class SentModel:
+    """A payload as a site sends it."""
+
+    end: FlatState
+    size: int = 100
+    problem: str | None = None
+
+    def state(self, layout: Layout, start: FlatState) -> FlatState:
+        if self.problem is not None:
+            raise LayoutMismatch(self.problem)
+        return self.end.clone()
 
 
 @dataclass
@@ -67,14 +81,14 @@ class FakeSite:
 
     def query(self, message: MessageId, node: NodeId) -> tuple[float, Reply | None]:
         if not self.knows_queries:
-            return 0.1, Reply(message, node, {}, {}, "unknown message type query")
+            return 0.1, Reply(message, node, None, {}, "unknown message type query")
         facts: Facts = {"protocol": 1, "samples": self.samples}
         if self.name is not None:
             facts["site"] = self.name
-        return 0.1, Reply(message, node, {}, facts, None)
+        return 0.1, Reply(message, node, None, facts, None)
 
     def train(
-        self, message: MessageId, node: NodeId, facts: Facts, arrays: Arrays
+        self, message: MessageId, node: NodeId, facts: Facts, model: FlatState
     ) -> tuple[float, Reply | None]:
         key = (str(facts["run"]), int(facts["task"]))
         self.tasks.append(key)
@@ -82,12 +96,12 @@ class FakeSite:
         if self.remembered is not None and self.remembered[0] == key and self.spoil is None:
             return 0.01, replace(self.remembered[1], message=message)
         steps = int(facts["steps"])
-        end = trained(decode_arrays(arrays, LAYOUT), key[1], steps)
+        end = trained(model, key[1], steps)
         seconds = steps * self.seconds_per_step
         done: Facts = {"steps_done": steps, "seconds": seconds, "num-examples": self.samples}
         if self.knows_queries:
             done |= {"task": key[1], "version": int(facts["version"])}
-        reply = Reply(message, node, encode_state(LAYOUT, end), done, None)
+        reply = Reply(message, node, SentModel(end), done, None)
         self.remembered = (key, reply)
         answer = self.spoil(reply, len(self.tasks)) if self.spoil else reply
         return self.overhead + seconds, answer
@@ -106,17 +120,17 @@ class FakeNetwork:
         return set(self.connected)
 
     def push(
-        self, node: NodeId, kind: Kind, facts: Facts, arrays: Arrays | None, ttl: float
+        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: float
     ) -> MessageId | None:
         if node not in self.connected:
             return None
         self._count += 1
         message = f"m{self._count}"
         site = self.sites[node]
-        if kind == "query":
+        if kind == "query" or model is None:
             delay, reply = site.query(message, node)
         else:
-            delay, reply = site.train(message, node, facts, arrays or {})
+            delay, reply = site.train(message, node, facts, model)
         if reply is not None:
             self.on_its_way.append((self.clock.now + delay, self._count, reply))
         return message

@@ -13,8 +13,7 @@ from fedcompass import Samples
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.app.app_file import AppFile
 from fedcompass.deployment.app.trainer import Site, Trainer
-from fedcompass.deployment.wire.arrays import encode_state
-from fedcompass.deployment.wire.messages import Arrays, Facts, train_facts
+from fedcompass.deployment.wire.payloads import payload_pieces
 
 torch.set_num_threads(1)  # threads that wait for each other slow such small steps down
 
@@ -87,9 +86,9 @@ def start_state(model: Callable[[], nn.Module] = linear) -> tuple[Layout, FlatSt
     return layout, layout.state_of(module)
 
 
-def start_arrays() -> Arrays:
-    return encode_state(*start_state())
-
-
-def order(*, steps: int = 5, task: int = 1, run: str = "r") -> Facts:
-    return train_facts(steps=steps, task=task, version=7, run=run)
+def start_file(folder: Path) -> Path:
+    """The start model as a site has it on disk."""
+    layout, state = start_state()
+    path = folder / "start"
+    path.write_bytes(b"".join(payload_pieces(layout, "model", state)))
+    return path

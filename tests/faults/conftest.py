@@ -16,7 +16,7 @@ _MARK = "FEDCOMPASS_FAULT_TEST"
 _PAGE = """\
 # What the fault tests did
 
-Written by `make test-faults`: real processes, Flower, TLS and keys on one machine. An update is
+Written by `make test-faults`: real processes with certificates on one machine. An update is
 accepted when it is on disk and the site may forget it; it is lost when the finished run's journal
 merges it nowhere, duplicated when it is merged twice. Each finished model was computed again from
 the journal, without faults, and had the same bits. A hang is a wait for something that never came.
@@ -28,12 +28,6 @@ _rows: dict[str, Row] = {}  # by test
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fault-table", type=Path, help="write the table of faults to this file")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(_HERE):  # Flower's own, when it packs an app
-            item.add_marker(pytest.mark.filterwarnings("ignore:GitWildMatchPattern"))
 
 
 @pytest.fixture(autouse=True)

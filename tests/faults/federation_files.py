@@ -21,7 +21,7 @@ class FederationFiles:
 
     Args:
         paces: seconds per step of each site, by name.
-        client_apps: ClientApps that answer in place of ours, by the site's name.
+        liars: what is wrong with a site's answers (`lying_site.LIES`), by its name.
         address: where the server listens; a free port of the loopback unless given.
         app: the text of app.py.
         federation: settings of the run beside those of all fault tests.
@@ -31,21 +31,21 @@ class FederationFiles:
         self,
         paces: Mapping[str, float],
         *,
-        client_apps: Mapping[str, str] | None = None,
+        liars: Mapping[str, str] | None = None,
         address: str | None = None,
         app: str = APP,
         **federation: Any,
     ) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="fc-"))  # short: sockets' paths are
+        self.home = Path(tempfile.mkdtemp(prefix="fc-"))
         self.project = self.home / "f"
         self.run = self.project / "run"
         self.address = address or f"127.0.0.1:{free_port()}"
-        self.client_apps = dict(client_apps or {})
+        self.liars = dict(liars or {})
         self.site_settings: dict[str, dict[str, Any]] = {
             name: {"number": number, "seconds_per_step": pace}
             for number, (name, pace) in enumerate(paces.items())
         }
-        settings = {"min_clients": len(paces), "poll_interval": 0.2, "gone_after": 10.0}
+        settings: dict[str, Any] = {"min_clients": len(paces), "gone_after": 10.0}
         settings |= {"task_timeout": 60.0, "ttl": 600.0, "max_updates": 100_000}
         self.settings = FederationSettings(**(settings | federation))
         init_project(self.project, self.address, list(paces))
@@ -63,9 +63,7 @@ class FederationFiles:
         folder = self.site_folder(name)
         shutil.copy(self.project / "app.py", folder / "app.py")
         site: dict[str, Any] = {"name": name, "server": self.address, "threads": 1}
-        site |= {"idle_seconds": 1.0, "settings": self.site_settings[name]}
-        if name in self.client_apps:
-            site["client_app"] = self.client_apps[name]
+        site["settings"] = self.site_settings[name]
         (folder / "site.toml").write_text(tomli_w.dumps(site), encoding="utf-8")
 
     def site_folder(self, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""A federation of real processes on this machine: Flower, TLS and keys, torch, and faults."""
+"""A federation of real processes on this machine: certificates, torch, and faults."""
 
 import os
 import shutil
@@ -11,13 +11,13 @@ from typing import Any, Self
 from tests.child_processes import importing_tests
 from tests.deployment.exactly_once import check_exactly_once
 from tests.faults.federation_files import FederationFiles
-from tests.faults.lone_supernode import LoneSuperNode
+from tests.faults.lying_site import LyingSite
 from tests.faults.tally import Row, tally
 
-from fedcompass.deployment.flower_engine.server_process import ServerExit
 from fedcompass.deployment.operator.running_server import RunningServer
 from fedcompass.deployment.operator.running_site import RunningSite
 from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.server.server_process import ServerExit
 from fedcompass.deployment.site.site_folder import SiteFolder
 
 PATIENCE = 600.0  # for anything that is to happen, on a machine that has other things to do
@@ -38,12 +38,12 @@ class Loopback(FederationFiles):
 
     def __init__(self, paces: Mapping[str, float], **settings: Any) -> None:
         super().__init__(paces, **settings)
-        self.sites: dict[str, RunningSite | LoneSuperNode] = {}
+        self.sites: dict[str, RunningSite | LyingSite] = {}
         self.server: RunningServer | None = None
         self.outcome: ServerExit | None = None
         self.injected = 0
         self.server_environment: dict[str, str] = {}
-        self.site_environment = importing_tests()  # for faulty ClientApps
+        self.site_environment = importing_tests()  # for sites that lie
 
     def __enter__(self) -> Self:
         return self
@@ -77,9 +77,9 @@ class Loopback(FederationFiles):
 
     def start_site(self, name: str) -> None:
         folder = SiteFolder(self.site_folder(name))
-        bare = name in self.client_apps
+        lie = self.liars.get(name)
         with _environment(self.site_environment):
-            self.sites[name] = LoneSuperNode(folder) if bare else RunningSite(folder)
+            self.sites[name] = RunningSite(folder) if lie is None else LyingSite(folder, lie)
             self.sites[name].start()
 
     def tend(self) -> None:
@@ -126,7 +126,7 @@ class Loopback(FederationFiles):
         self.start_server(resume=True)
 
     def kill(self, child: str, site: str | None = None) -> None:
-        """`kill -9` one process: superlink or server_app, or a site's worker or supernode."""
+        """`kill -9` one process: the server, or a site's own or its worker."""
         owner = self.server if site is None else self.sites[site]
         assert owner is not None
         pid = owner.children[child]

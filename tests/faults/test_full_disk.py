@@ -29,7 +29,7 @@ def test_a_checkpoint_that_does_not_fit(row: Row) -> None:
             lambda: checkpoint.exists() and checkpoint.stat().st_size > CHECKPOINT,
         )
         assert federation.server is not None
-        server = federation.server.children["server_app"]
+        server = federation.server.children["server"]
         assert server is not None
         limit = (UPDATE + CHECKPOINT) // 2
         resource.prlimit(server, resource.RLIMIT_FSIZE, (limit, limit))

@@ -1,64 +1,115 @@
-"""Sites with the wrong key, and servers whose certificate is not to be trusted."""
+"""Sites with the wrong certificate, and servers whose certificate is not to be trusted."""
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.faults.lone_supernode import LoneSuperNode
+import pytest
+from tests.faults.federation_files import text_of
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
 
-from fedcompass.deployment.flower_engine.superlink import SuperLinkFiles, superlink_program
+from fedcompass.aggregation.layout import Layout
+from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.operator.certificates import (
     make_authority,
     make_server_certificate,
-    make_site_key,
+    make_site_certificate,
 )
 from fedcompass.deployment.operator.checks import check_site
-from fedcompass.deployment.supervision import Child, Program
+from fedcompass.deployment.operator.site_admission import add_site, revoke_site
+from fedcompass.deployment.server.grpc_transport import GrpcTransport
+from fedcompass.deployment.wire.connections import Identity
+from fedcompass.deployment.wire.site_roster import fingerprint_of
 
 STRATEGY = {"name": "fedasync", "steps": 5}
-REFUSED = "CERTIFICATE_VERIFY_FAILED"
-STRANGER = "tests.faults.malicious_apps:nan"  # needs no worker; it never gets a message
 
 
-def test_a_site_with_a_wrong_key_is_turned_away(row: Row) -> None:
-    with Loopback(
-        {"known": 0.05, "stranger": 0.0},
-        client_apps={"stranger": STRANGER},
-        strategy=STRATEGY,
-        min_clients=1,
-    ) as federation:
-        folder = federation.site_folder("stranger")
-        (folder / "site.key").unlink()
-        make_site_key(folder / "site.key", folder / "other.pub")
+def new_certificate(federation: Loopback, authority: Path, days: int = 30) -> None:
+    folder = federation.site_folder("stranger")
+    for name in ("site.key", "site.crt"):
+        (folder / name).unlink()
+    make_site_certificate(authority, folder, "stranger", days)
+
+
+def not_listed(federation: Loopback) -> None:
+    """A certificate of the federation's own CA that is not on the roster."""
+    new_certificate(federation, federation.project / "certificates")
+
+
+def expired(federation: Loopback) -> None:
+    """One that is on the roster, and ran out yesterday."""
+    new_certificate(federation, federation.project / "certificates", days=-1)
+    shown = (federation.site_folder("stranger") / "site.crt").read_bytes()
+    roster = federation.project / "roster.toml"
+    others = [line for line in roster.read_text().splitlines() if "stranger" not in line]
+    roster.write_text("\n".join([*others, f'stranger = ["{fingerprint_of(shown)}"]', ""]))
+
+
+def of_another_authority(federation: Loopback) -> None:
+    """One of a CA of the same name."""
+    other = federation.home / "other"
+    other.mkdir()
+    make_authority(other, federation.project.name)
+    new_certificate(federation, other)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (not_listed, "this certificate is not on the server's roster"),
+        (expired, "no connection to the server"),
+        (of_another_authority, "no connection to the server"),
+    ],
+)
+def test_a_site_with_a_wrong_certificate_is_turned_away(
+    fault: Callable[[Loopback], None], told: str, row: Row
+) -> None:
+    with Loopback({"known": 0.05, "stranger": 0.0}, strategy=STRATEGY, min_clients=1) as federation:
+        fault(federation)
+        log = federation.site_folder("stranger") / "state" / "site.log"
         federation.start()
-        stranger = federation.sites["stranger"]
-        assert isinstance(stranger, LoneSuperNode)
-        federation.until(
-            "it is turned away", lambda: "Exit Code: 30" in stranger.log.read_text(encoding="utf-8")
-        )
-        row.injected = 1
         federation.until("the other works", lambda: federation.accepted("known") > 1)
+        federation.until("it is turned away", lambda: told in text_of(log))
+        row.injected = 1
+        federation.until_more("accepted", "known")
         federation.finish(row)
+        assert "connected as" not in log.read_text(encoding="utf-8")
         assert not [line for line in federation.audit() if line.get("who") == "stranger"]
+
+
+def test_a_site_that_is_revoked_while_the_server_runs_is_cut_off_until_it_is_added_anew(
+    row: Row,
+) -> None:
+    with Loopback({"near": 0.02, "far": 0.05}, strategy=STRATEGY) as federation:
+        federation.start()
+        federation.until_more("accepted", "far")
+        revoke_site(federation.project, "far")
+        row.injected = 1
+        federation.until_more("left", "far")
+        before = federation.accepted("far")
+        federation.until_more("accepted", "near", lines=2)
+        assert federation.accepted("far") == before
+        federation.sites.pop("far").stop()
+        add_site(federation.project, "far")
+        federation.start_site("far")
+        federation.until_more("accepted", "far")
+        assert federation.server is not None
+        assert federation.server.restarted == 0
+        federation.finish(row)
 
 
 def test_a_site_refuses_an_expired_certificate_and_anothers_until_the_right_one_is_back(
     row: Row,
 ) -> None:
     with Loopback({"careful": 0.05}, strategy=STRATEGY) as federation:
-        log = federation.site_folder("careful") / "state" / "supernode.log"
+        log = federation.site_folder("careful") / "state" / "site.log"
         federation.start_site("careful")
-        for fault, problem in ((expired, "expired"), (impostor, "unable to get local issuer")):
-            superlink = Child(fault(federation))
-            superlink.start()
-            try:
+        for name, problem in (("expired", "expired"), ("impostor", "unable to get local issuer")):
+            with impostor(federation, name):
                 federation.until("a check sees it", sees(federation, problem))
-                federation.until("the site has tried", has_more(log, REFUSED))
-            finally:
-                superlink.stop()
-            assert "SuperNode ID" not in log.read_text(encoding="utf-8")
+                federation.until("the site has tried", has_more(log, "no connection to the server"))
+            assert "connected as" not in log.read_text(encoding="utf-8")
             row.injected += 1
         federation.start_server()
         federation.until("the site works", lambda: federation.accepted("careful") > 0)
@@ -70,8 +121,8 @@ def sees(federation: Loopback, problem: str) -> Callable[[], bool]:
 
 
 def has_more(log: Path, text: str) -> Callable[[], bool]:
-    before = log.read_text(encoding="utf-8").count(text)
-    return lambda: log.read_text(encoding="utf-8").count(text) > before
+    before = text_of(log).count(text)
+    return lambda: text_of(log).count(text) > before
 
 
 def connection(federation: Loopback) -> str:
@@ -80,25 +131,24 @@ def connection(federation: Loopback) -> str:
     return next(finding.says for finding in findings if finding.what == "connection")
 
 
-def expired(federation: Loopback) -> Program:
-    """A server whose certificate ran out yesterday."""
-    return _superlink(federation, "expired", federation.project / "server", days=-1)
-
-
-def impostor(federation: Loopback) -> Program:
-    """A server with the right names and a certificate of another authority of the same name."""
-    other = federation.home / "other"
-    other.mkdir()
-    make_authority(other, federation.project.name)
-    return _superlink(federation, "impostor", other, days=30)
-
-
-def _superlink(federation: Loopback, name: str, authority: Path, days: int) -> Program:
-    folder = federation.home / name
+@contextmanager
+def impostor(federation: Loopback, name: str) -> Iterator[None]:
+    """A server whose certificate ran out yesterday, or is of another CA of the same name."""
+    folder, own = federation.home / name, federation.project / "certificates"
     folder.mkdir()
-    for file in ("control.token", "executor.secret"):
-        shutil.copy(federation.project / "server" / file, folder / file)
-    shutil.copy(authority / "ca.pem", folder / "ca.pem")
-    make_server_certificate(authority, folder, ["127.0.0.1"], days=days)
-    port = int(federation.address.rpartition(":")[2])
-    return superlink_program(SuperLinkFiles(folder), "127.0.0.1", port, folder)
+    if name == "expired":
+        make_server_certificate(own, folder, ["127.0.0.1"], days=-1)
+    else:
+        make_authority(folder, federation.project.name)
+        make_server_certificate(folder, folder, ["127.0.0.1"])
+    transport = GrpcTransport(
+        folder / "state",
+        federation.project / "roster.toml",
+        Layout.of(load_app(federation.project / "app.py").model()),
+        Identity(own / "ca.crt", folder / "server.crt", folder / "server.key"),
+        federation.address,
+    )
+    try:
+        yield
+    finally:
+        transport.close()

@@ -1,5 +1,7 @@
 """Servers that die, at any point, and servers that are one too many."""
 
+import os
+import signal
 from random import Random
 
 import pytest
@@ -17,12 +19,12 @@ COMPASS = {"name": "fedcompass", "min_steps": 5, "max_steps": 20}
 BUFFERED = {"name": "fedbuff", "buffer_size": 3, "steps": 8}
 
 
-def test_a_server_app_and_a_superlink_killed_once_each(row: Row) -> None:
+def test_a_server_killed_twice_once_with_its_supervisor(row: Row) -> None:
     with Loopback(SITES, strategy=COMPASS) as federation:
         federation.start()
-        for child in ("server_app", "superlink"):
+        for whole in (False, True):
             federation.until_more("accepted")
-            federation.kill(child)
+            federation.crash() if whole else federation.kill("server")
             federation.until_more("resumed")
         row.injected = federation.injected
         federation.finish(row, 2)
@@ -38,7 +40,7 @@ def test_a_second_server_on_one_run_folder_refuses(row: Row) -> None:
         second = RunningServer(ServerProject(other), federation.run, resume=True)
         try:
             second.start()
-            federation.until("it has ended", lambda: second.children["server_app"] is None)
+            federation.until("it has ended", lambda: second.children["server"] is None)
             outcome = second.poll()
         finally:
             second.stop()
@@ -51,9 +53,7 @@ def test_a_second_server_on_one_run_folder_refuses(row: Row) -> None:
 
 @pytest.mark.slow_faults
 @pytest.mark.parametrize("strategy", [COMPASS, BUFFERED], ids=["fedcompass", "fedbuff"])
-def test_server_apps_and_superlinks_killed_ten_times_at_random_points(
-    strategy: dict[str, object], row: Row
-) -> None:
+def test_servers_killed_ten_times_at_random_points(strategy: dict[str, object], row: Row) -> None:
     random = Random(str(strategy["name"]))
     with Loopback(SITES, strategy=strategy) as federation:
         federation.start()
@@ -61,9 +61,26 @@ def test_server_apps_and_superlinks_killed_ten_times_at_random_points(
         for _ in range(10):
             point = random.choice(list(POINTS))
             federation.until(point, POINTS[point](federation, random), tick=0.001)
-            victim = random.choice(("server_app", "superlink", "both"))
-            federation.crash() if victim == "both" else federation.kill(victim)
+            federation.crash() if random.random() < 0.5 else federation.kill("server")
             federation.until_more("resumed")
         row.injected = federation.injected
         federation.finish(row, 2)
         assert federation.injected == 10
+
+
+@pytest.mark.slow_faults
+def test_a_server_that_is_stopped_for_75_seconds_and_goes_on(row: Row) -> None:
+    with Loopback(SITES, strategy=COMPASS) as federation:
+        federation.start()
+        federation.until_more("accepted")
+        assert federation.server is not None
+        pid = federation.server.children["server"]
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        row.injected = 1
+        federation.until_passed(75)
+        os.kill(pid, signal.SIGCONT)
+        for site in federation.sites:
+            federation.until_more("accepted", site)
+        assert federation.server.restarted == 0
+        federation.finish(row)

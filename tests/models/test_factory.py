@@ -92,15 +92,15 @@ def test_a_users_network_is_seeded_like_ours() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (":plain", "model ':plain' is not of the form package.module:factory"),
-        ("own_networks:", "is not of the form package.module:factory"),
+        (":plain", "model ':plain' is not of the form package.module:name"),
+        ("own_networks:", "is not of the form package.module:name"),
         (
             "own_nowhere:f",
             "importing own_nowhere raised ModuleNotFoundError: No module named 'own_nowhere'",
         ),
         ("own_broken:f", "importing own_broken raised SyntaxError"),
         ("own_needy:f", "importing own_needy raised .* No module named 'a_package_nobody_has'"),
-        ("own_networks:absent", r"own_networks \(.*own_networks.py\) has no absent"),
+        ("own_networks:absent", r"own_networks.py has no absent; it has: plain, "),
         ("own_networks:instance", "is a int; name a function or class that returns a torch.nn"),
         ("own_networks:needs_more", "asks for an argument 'depth'; it can have input_shape and"),
         ("own_networks:fails", "'own_networks:fails' raised RuntimeError: no luck"),

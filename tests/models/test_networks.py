@@ -140,5 +140,5 @@ def test_an_unknown_name_lists_the_known_ones_and_the_way_to_your_own() -> None:
     assert str(caught.value) == (
         "fedcompass has no model 'resnet' (did you mean 'resnet18'?); "
         "it has: mnist_cnn, resnet18, mlp, linear, unet3d, efficientnet_b0, quick_efficientnet_b0; "
-        "your own is named package.module:factory or FILE.py:factory"
+        "your own is named package.module:name or FILE.py:name"
     )

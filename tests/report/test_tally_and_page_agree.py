@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 from tests.deployment.fake_network import (
-    LAYOUT,
     Clock,
     FakeNetwork,
+    SentModel,
     federation,
     run_until,
     settings,
@@ -24,7 +24,6 @@ from torch import nn
 
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.federation_summary import summarize
-from fedcompass.deployment.wire.arrays import decode_arrays, encode_state
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.report.figures.timeline_data import timeline_of
 from fedcompass.report.recording import RecordedScheduler, new_record
@@ -212,9 +211,10 @@ def without_batch_norm() -> nn.Module:
 def not_finite(reply: Reply, number: int) -> Reply:
     if number < 3:
         return reply
-    state = decode_arrays(reply.arrays, LAYOUT)
+    assert isinstance(reply.payload, SentModel)
+    state = reply.payload.end.clone()
     state.trainable[0] = nan
-    return Reply(reply.message, reply.node, encode_state(LAYOUT, state), reply.facts, None)
+    return Reply(reply.message, reply.node, SentModel(state), reply.facts, None)
 
 
 def deployed(folder: Path) -> Path:

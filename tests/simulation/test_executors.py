@@ -394,6 +394,22 @@ def test_a_model_defined_in_a_script_works(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_model_defined_in_the_main_module_of_a_package_works(tmp_path: Path) -> None:
+    package = tmp_path / "my_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    script(tmp_path).rename(package / "__main__.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "my_package"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout.endswith("done\n"), done.stderr
+    assert done.stderr == ""
+
+
 def test_a_script_without_a_guard_is_told_to_add_one(tmp_path: Path) -> None:
     path = script(tmp_path, guard="")
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)

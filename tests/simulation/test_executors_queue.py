@@ -189,6 +189,6 @@ def test_a_problem_arrives_whole_with_shared_tensors_stored_once() -> None:
     problem = small_problem()
     needed, arrived = sent(problem)
     assert needed is None
-    assert torch.equal(arrived.clients[0].inputs, problem.clients[0].inputs)
+    assert torch.equal(arrived.clients[0].tensor, problem.clients[0].tensor)
     assert torch.equal(arrived.test.targets, problem.test.targets)
-    assert arrived.clients[0].inputs.data_ptr() == arrived.test.inputs.data_ptr()
+    assert arrived.clients[0].tensor.data_ptr() == arrived.test.tensor.data_ptr()

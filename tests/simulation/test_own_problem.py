@@ -114,7 +114,7 @@ def other_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def others() -> dict[str, Problem]:
     plain = problem()
     first, *rest = plain.clients
-    changed = replace(first, inputs=first.inputs + 1)
+    changed = replace(first, inputs=first.tensor + 1)
     assert first.indices is not None
     fewer = Samples(first.inputs, first.targets, first.indices[1:])
     return {

@@ -15,6 +15,7 @@ from tests.child_processes import importing_tests
 from tests.sweeps.small_sweeps import FILE, experiments
 
 from fedcompass.errors import MissingExtra
+from fedcompass.settings.training import METRICS
 from fedcompass.simulation.problems import build_problem
 from fedcompass.sweeps.ray_problems import ProblemReceiver, ProblemSender
 from fedcompass.sweeps.running import run_all
@@ -87,6 +88,75 @@ def test_a_cluster_gives_the_same_records_though_a_worker_is_killed(
     )
 
 
+OWN = """
+import torch
+from torch import nn
+from fedcompass.settings.aggregation import AggregationSettings
+from fedcompass.aggregation import WeightedSum
+from fedcompass.strategies import Recipe
+from fedcompass.training import metric
+
+def lines():
+    items = [(torch.arange(1 + n % 5), n % 2) for n in range(60)]
+    return {"train": items[:50], "test": items[50:], "collate": padded, "model": Net}
+
+def padded(items):
+    tokens = nn.utils.rnn.pad_sequence([tokens for tokens, _ in items], batch_first=True)
+    return {"tokens": tokens}, torch.tensor([label for _, label in items])
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(8, 4), nn.Linear(4, 2)
+
+    def forward(self, tokens):
+        return self.head(self.embed(tokens).mean(1))
+
+class Rule(WeightedSum):
+    pass
+
+strategy = Recipe("mine", "synchronous", aggregator=Rule)
+
+@metric(higher_is_better=True)
+def right(outputs, targets):
+    return (outputs.argmax(1) == targets).float().mean()
+"""
+
+OWN_SWEEP = """
+base.data.name = "./own_lines.py:lines"
+base.evaluation.target_metric = "./own_lines.py:right"
+base.horizon = 3.0
+base.strategy.steps = 3
+grid."strategy.name" = ["fedavg", "./own_lines.py:strategy"]
+"""
+
+
+def test_a_cluster_trains_own_data_with_an_own_strategy_and_metric(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_lines.py").write_text(OWN)
+    (tmp_path / "own.toml").write_text(OWN_SWEEP)
+    done = subprocess.run(
+        [sys.executable, "-m", "fedcompass", "sweep", "own.toml", "--on", cluster],
+        env={**os.environ, **OURS},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    there = Store(tmp_path / "runs" / "own" / "results.jsonl").records()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    chosen = Sweep.from_toml(Path("own.toml")).experiments()
+    local = list(run_all(chosen, Store(tmp_path / "here.jsonl"), executor="serial"))
+    sys.modules.pop("own_lines")
+    METRICS.pop("own_lines.right")
+    assert len(there) == 2
+    assert sorted(there, key=lambda r: r.key) == sorted(local, key=lambda r: r.key)
+
+
 def test_what_problems_share_is_stored_once_and_shared_again() -> None:
     stored: list[Any] = []
 
@@ -103,7 +173,7 @@ def test_what_problems_share_is_stored_once_and_shared_again() -> None:
     assert len({id(problem.clients[0].inputs) for problem in unpacked}) == 1
     assert len({id(problem.transform) for problem in unpacked}) == 1
     for problem, other in zip(problems, unpacked, strict=True):
-        assert torch.equal(problem.test.inputs, other.test.inputs)
+        assert torch.equal(problem.test.tensor, other.test.tensor)
         for samples, others in zip(problem.clients, other.clients, strict=True):
             rows = torch.arange(len(samples))
             for one, two in zip(samples.batch(rows), others.batch(rows), strict=True):

@@ -53,8 +53,8 @@ def test_a_metric_of_ones_own_that_is_to_fall_does(error_rate: str, tmp_path: Pa
 
 
 def test_a_metric_of_an_unknown_direction_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match=r"no setting 'mae'.*it has: loss, accuracy, bal"):
-        curve_of([{"time": 0.0, "mae": 1.0}], "mae")
+    with pytest.raises(SettingsError, match=r"no setting 'rmse'.*it has: loss, accuracy, bal"):
+        curve_of([{"time": 0.0, "rmse": 1.0}], "rmse")
 
 
 def test_a_metric_put_into_the_table_without_a_direction_is_refused() -> None:
@@ -75,10 +75,12 @@ def test_a_name_means_one_metric(error_rate: str) -> None:
 def test_a_federation_knows_the_direction_of_its_target_metric() -> None:
     assert FederationSettings(max_updates=1).target_rises
     assert not FederationSettings(max_updates=1, target_metric="loss").target_rises
-    own = FederationSettings(max_updates=1, target_metric="mae", higher_is_better=False)
+    own = FederationSettings(max_updates=1, target_metric="rmse", higher_is_better=False)
     assert not own.target_rises
-    with pytest.raises(SettingsError, match="target_metric is 'mae', whose direction is not known"):
-        FederationSettings(max_updates=1, target_metric="mae")
+    with pytest.raises(
+        SettingsError, match="target_metric is 'rmse', whose direction is not known"
+    ):
+        FederationSettings(max_updates=1, target_metric="rmse")
     with pytest.raises(SettingsError, match="accuracy is better the higher it is; leave it out"):
         FederationSettings(max_updates=1, higher_is_better=False)
 

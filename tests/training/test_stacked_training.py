@@ -67,7 +67,9 @@ class Functional(nn.Module):
         self.conv = nn.Conv2d(1, 4, 3, dilation=2, padding=(1, 2), bias=False)
         self.norm = nn.BatchNorm2d(4, momentum=None)
         self.head = nn.Linear(4 * 7 * 8, 10)
-        self.head.weight.requires_grad_(False)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.linspace(-0.1, 0.1, 2240).view(10, 224))
+        self.head.weight.requires_grad_(False)  # the same for every seed
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.max_pool2d(torch.relu(self.norm(self.conv(x))), 2)

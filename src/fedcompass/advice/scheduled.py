@@ -6,7 +6,6 @@ from fedcompass.advice.clients import Clients
 from fedcompass.paper_settings import strategy_settings
 from fedcompass.report.recording import RecordedScheduler
 from fedcompass.runs.tally import Tally
-from fedcompass.scheduling.registry import policy_kind
 from fedcompass.simulation.timetable import timetable
 from fedcompass.strategies import known_keys, strategy
 from fedcompass.vocabulary import Seconds, fact
@@ -65,9 +64,8 @@ def _scheduled(name: str, clients: Clients, until: Seconds) -> Scheduled:
     names = [str(client) for client in range(len(clients.paces))]
     chosen = strategy(name, **usual_settings(name, clients), min_clients=len(names))
     tally = Tally()
-    policy = policy_kind(chosen.scheduler).build(chosen.scheduling)
     entries = timetable(
-        RecordedScheduler(policy, tally),
+        RecordedScheduler(chosen.new_policy(), tally),
         dict(zip(names, clients.samples, strict=True)),
         lambda client, _: clients.paces[int(client)],
         until,

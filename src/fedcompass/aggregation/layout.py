@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedcompass.errors import LayoutMismatch
 
-__all__ = ["FlatState", "Layout", "Segment", "TensorSpec"]
+__all__ = ["FlatState", "Layout", "Segment", "TensorSpec", "frozen_of"]
 
 Segment: TypeAlias = Literal["trainable", "averaged", "counted"]
 """How a tensor travels: trained parameters; float buffers (BatchNorm); integer buffers."""
@@ -83,16 +83,18 @@ class Layout:
 
     @classmethod
     def of(cls, module: nn.Module) -> "Layout":
-        """Read the layout off a module: parameters that train, then buffers that are saved.
+        """Read the layout off a module: parameters that train, and buffers that are saved.
 
-        A frozen parameter (`requires_grad=False`) travels with the buffers: as a value.
+        A frozen parameter (`requires_grad=False`) has no place in it and never travels: everybody
+        has it from making the model.
         """
         named = module.named_parameters(remove_duplicate=False)  # tied ones under every name
-        trained = {name for name, parameter in named if parameter.requires_grad}
+        trains = {name: parameter.requires_grad for name, parameter in named}
         return cls(
             tuple(
-                TensorSpec(name, tuple(t.shape), t.dtype, _segment(t, name in trained))
+                TensorSpec(name, tuple(t.shape), t.dtype, _segment(t, name in trains))
                 for name, t in module.state_dict().items()
+                if trains.get(name, True)
             )
         )
 
@@ -177,8 +179,10 @@ class Layout:
         return {spec.name: view.to(spec.dtype) for spec, view in self.views(state)}
 
     def state_of(self, module: nn.Module, device: torch.device | str = "cpu") -> FlatState:
-        """A module's present values as flat vectors."""
-        return self.flatten(module.state_dict(), device)
+        """A module's present values as flat vectors, without its frozen parameters."""
+        frozen = frozen_of(module)
+        held = module.state_dict()
+        return self.flatten({k: t for k, t in held.items() if k not in frozen}, device)
 
     def load(self, module: nn.Module, state: FlatState) -> None:
         """Write flat vectors into a module in place."""
@@ -186,6 +190,12 @@ class Layout:
             tensors = module.state_dict()
             for spec, view in self.views(state):
                 tensors[spec.name].copy_(view)
+
+
+def frozen_of(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters that do not train, by name; a layout does not have them."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: p.detach() for name, p in named if not p.requires_grad}
 
 
 def _segment(tensor: Tensor, trained: bool) -> Segment:

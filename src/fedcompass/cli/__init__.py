@@ -7,6 +7,7 @@ import traceback
 
 from fedcompass.cli.app import app
 from fedcompass.cli.interrupts import ignore_further, stop_in_order_at
+from fedcompass.error_text import is_of_user, told
 from fedcompass.errors import FedcompassError
 
 __all__ = ["app", "main"]
@@ -29,6 +30,10 @@ def main() -> None:
         if error.filename is None:
             raise  # not about a file of the user's
         _end(f"{error.filename}: {error.strerror}", debug=debug)
+    except Exception as error:
+        if not is_of_user(error):
+            raise  # a bug of ours
+        _end(f"your code raised {told(error)}; --debug shows the traceback", debug=debug)
     finally:
         ignore_further()
 

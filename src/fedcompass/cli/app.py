@@ -11,6 +11,7 @@ from fedcompass.cli.compare import compare
 from fedcompass.cli.data import data
 from fedcompass.cli.deploy import deploy
 from fedcompass.cli.fleet import fleet
+from fedcompass.cli.flower import flower
 from fedcompass.cli.paper import paper
 from fedcompass.cli.partition import partition
 from fedcompass.cli.plot import plot
@@ -71,3 +72,4 @@ app.command()(strategies)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")
 app.add_typer(deploy, name="deploy")
+app.add_typer(flower, name="flower")

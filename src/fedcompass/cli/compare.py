@@ -12,10 +12,12 @@ from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.options import next_free
 from fedcompass.cli.report import reported
+from fedcompass.cli.run import data_and_model
 from fedcompass.cli.setting_options import assigned, file_and_options, given
-from fedcompass.cli.sweep import RESULTS, SWEEP_FILE
+from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, tell_changed_code
 from fedcompass.cli.text import plain_table, wrapped
 from fedcompass.errors import RunFolderError, SettingsError
+from fedcompass.own_code import absolute, short, with_names
 
 if TYPE_CHECKING:
     from fedcompass.cli.sweep_progress import SweepProgress
@@ -78,12 +80,15 @@ def compare(
     first = sweep.experiments()[0]
     print(_what(sweep, first), flush=True)
     about_data(first)
+    tell_changed_code(sweep, store)
     progress = SweepProgress(sweep, store, lambda experiment: root / _folder_name(experiment))
     with progress.live:
         _carry_out(sweep, store, progress, openers, workers=workers, device=device)
     comparison = Comparison(Results.of_plan(sweep.plan(), store), _REFERENCE)
     print(_table(comparison))
     print(_meaning(comparison, first))
+    if first.target is None:
+        print("There is no target; --target VALUE shows the times to it.")
     print(f"Every run's journal, curve and model: {root}")
     print(f"To look at them: {reported(root)}")
     for line in notes(comparison):
@@ -139,7 +144,7 @@ def _sweep(
     from fedcompass.strategies import known_keys
     from fedcompass.sweeps.sweep_file import Sweep
 
-    names = [part.strip() for part in strategies.split(",")]
+    names = [absolute(part.strip()) for part in strategies.split(",")]
     if len(set(names)) < len(names):
         raise SettingsError(f"--strategies is {strategies!r}; allowed: each name once")
     if any(text.partition("=")[0] in ("seed", "strategy.name") for text in assignments or ()):
@@ -149,7 +154,7 @@ def _sweep(
     if isinstance(base.get("strategy"), dict):
         known = {key for each in names for key in known_keys(each)}
         base["strategy"] = {k: v for k, v in base["strategy"].items() if k in known}
-    base = merged(base, assigned(assignments))
+    base = with_names(merged(base, assigned(assignments)), absolute)
     sweep = Sweep(name=name, base=base, grid={"strategy.name": names}, seeds=seeds)
     sweep.plan()  # every experiment is checked before anything is written
     return sweep
@@ -159,7 +164,7 @@ def _what(sweep: "Sweep", experiment: "Experiment") -> str:
     fleet = experiment.fleet
     seeds = sorted({planned.experiment.seed for planned in sweep.plan()})
     about = (
-        f"{experiment.data.name} ({experiment.model}), {experiment.partition.kind} partition, "
+        f"{data_and_model(experiment)}, {experiment.partition.kind} partition, "
         f"{fleet.clients} clients of {fleet.speed} speed, "
         f"{'seed 0' if len(seeds) == 1 else f'seeds 0 to {seeds[-1]}'}: "
         f"{', '.join(sweep.axes['strategy.name'])}."
@@ -173,7 +178,7 @@ def _what(sweep: "Sweep", experiment: "Experiment") -> str:
 
 
 def _folder_name(experiment: "Experiment") -> str:
-    return f"{experiment.strategy['name']}-seed{experiment.seed}"
+    return f"{short(experiment.strategy['name'])}-seed{experiment.seed}"
 
 
 def _carry_out(

@@ -1,19 +1,21 @@
 """`fedcompass deploy`: a real federation over a network, or all of it on this machine."""
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcompass.cli.deploy_sites import add_site, renew, request, revoke_site
 from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
 from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
 from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
-    from fedcompass.deployment.flower_engine.server_process import ServerExit
+    from fedcompass.deployment.server.server_process import ServerExit
 
 __all__ = ["check", "demo", "deploy", "init", "readmit", "server", "site", "status"]
 
@@ -22,7 +24,13 @@ deploy = typer.Typer(
     no_args_is_help=True,
 )
 
+deploy.command("add-site")(add_site)
+deploy.command("revoke-site")(revoke_site)
+deploy.command()(request)
+deploy.command()(renew)
+
 _TICK = 0.2
+_DAY = 86_400.0
 _Folder = Annotated[Path, typer.Argument(help="The federation's or the site's folder.")]
 
 
@@ -38,9 +46,7 @@ def demo(
     seconds_per_step: Annotated[float, typer.Option(help="Of the fastest site.")] = 0.03,
     max_seconds: Annotated[float, typer.Option(help="The longest a run may take.")] = 600.0,
     max_updates: Annotated[int | None, typer.Option(help="The most global updates.")] = None,
-    idle_seconds: Annotated[
-        float, typer.Option(help="How often idle sites ask for work; Flower's own is 3.")
-    ] = 0.25,
+    seed: Annotated[int, typer.Option(help="Of the split of the data and the first model.")] = 0,
     name: Annotated[str, typer.Option(help="Name of the demo's folder under runs/.")] = "demo",
 ) -> None:
     """Start a server and sites of unequal speed on this machine, and train mnist-mini on them."""
@@ -55,7 +61,7 @@ def demo(
         seconds_per_step=seconds_per_step,
         max_seconds=max_seconds,
         max_updates=max_updates,
-        idle_seconds=idle_seconds,
+        seed=seed,
     )
     folder = next_free(Path("runs"), name)
     progress = DeployProgress()
@@ -77,29 +83,21 @@ def init(
         str | None, typer.Option(help="host:port by which the sites reach the server.")
     ] = None,
     site: Annotated[list[str] | None, typer.Option(help="A site's name. Repeatable.")] = None,
-    insecure: Annotated[bool, typer.Option(help="No TLS, no keys; loopback only.")] = False,
-    renew_certificate: Annotated[
-        bool, typer.Option("--renew-certificate", help="Make the server's next certificate.")
-    ] = False,
 ) -> None:
     """Write a federation's folder, with its own CA and a folder for each site to be handed over."""
-    from fedcompass.deployment.operator import project_files
+    from fedcompass.deployment.operator.project_files import init_project
     from fedcompass.errors import SettingsError
 
-    if renew_certificate:
-        project_files.renew_certificate(folder)
-        print(f"{folder}/server has a new certificate; restart the server with --resume")
-    elif (folder / "deployment.toml").exists():
-        if not site:
-            raise SettingsError(f"{folder} is a federation already; give --site NAME to add one")
-        project_files.add_sites(folder, site)
-        print(f"hand over {_listed(folder, site)}; restart the server with --resume")
-    else:
-        if address is None:
-            raise SettingsError("--address is missing; allowed: host:port, as sites reach it")
-        names = site or ["site-1", "site-2"]
-        project_files.init_project(folder, address, names, insecure=insecure)
-        print(f"hand over {_listed(folder, names)}; then read {folder}/README.md")
+    if (folder / "deployment.toml").exists():
+        raise SettingsError(
+            f"{folder} is a federation already; `fedcompass deploy add-site {folder} NAME` adds a "
+            "site to it"
+        )
+    if address is None:
+        raise SettingsError("--address is missing; allowed: host:port, as sites reach it")
+    names = site or ["site-1", "site-2"]
+    init_project(folder, address, names)
+    print(f"hand over {_listed(folder, names)}; then read {folder}/README.md")
 
 
 @deploy.command()
@@ -111,7 +109,7 @@ def server(
         bool, typer.Option("--resume-if-begun", help="Likewise, or begin one.")
     ] = False,
 ) -> None:
-    """Run the server until the run is over; what dies is restarted and the run resumed."""
+    """Run the server until the run is over; if it dies it is restarted and the run resumed."""
     from fedcompass.cli.deploy_progress import DeployProgress
     from fedcompass.deployment.operator.run_view import RunView
     from fedcompass.deployment.operator.running_server import RunningServer
@@ -130,7 +128,7 @@ def server(
         with progress.live:
             running.start()
             progress.live.say(f"waiting for sites at {project.network.address}")
-            outcome = _watched(running, view, progress)
+            outcome = _watched(running, view, progress, project.expiry_warnings)
     except KeyboardInterrupt:
         running.stop()
         if not view.finished:  # else it was over by then
@@ -146,24 +144,16 @@ def server(
 
 @deploy.command()
 def site(folder: _Folder) -> None:
-    """Run a site until it is stopped: its worker and its connection, both restarted if they die."""
-    from fedcompass.deployment.operator.running_site import RunningSite
-    from fedcompass.deployment.site.site_folder import SiteFolder
+    """Run a site until it is stopped: its connection, and its worker, restarted if it dies."""
+    from functools import partial
 
-    running = RunningSite(SiteFolder(folder))
-    settings = running.site.settings
-    _stop_on_sigterm()
-    try:
-        running.start()
-        print(f"site {settings.name} of {settings.server}; logs in {running.site.state}")
-        while True:
-            for name in running.restart_dead():
-                print(f"{name} was started again: {running.last_error(name)}", file=sys.stderr)
-            sleep(_TICK)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        running.stop()
+    from fedcompass.deployment.site.site_folder import SiteFolder
+    from fedcompass.deployment.site.site_process import run_site
+
+    here = SiteFolder(folder)
+    settings = here.settings
+    print(f"site {settings.name} of {settings.server}; logs in {here.state}", flush=True)
+    run_site(here, partial(print, file=sys.stderr, flush=True))
     print(f"site {settings.name} has left", file=sys.stderr)
 
 
@@ -237,13 +227,17 @@ def _resume(folder: Path, run: str) -> str:
     return f"fedcompass deploy server {folder}{chosen} --resume"
 
 
-def _watched(running: Any, view: Any, progress: Any) -> "ServerExit":
-    restarted = 0
+def _watched(running: Any, view: Any, progress: Any, expiring: Any) -> "ServerExit":
+    restarted, warn_at = 0, monotonic()
     while True:
+        if monotonic() >= warn_at:
+            warn_at += _DAY
+            for line in expiring(datetime.now(UTC)):
+                progress.live.say(line)
         outcome: ServerExit | None = running.poll()
         if running.restarted > restarted:
             restarted = running.restarted
-            progress.live.say("a process died; it was started again and the run resumed")
+            progress.live.say("the server died; it was started again and the run resumed")
         progress.show(view)
         if outcome is not None:
             return outcome

@@ -8,11 +8,11 @@ import typer
 
 from fedcompass.cli.options import DataRoot, PictureOption, picture_file
 from fedcompass.cli.text import plain_table
+from fedcompass.errors import SettingsError
+from fedcompass.own_code import absolute, is_own, short
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from fedcompass.data.dataset import Dataset
 
 __all__ = ["partition"]
 
@@ -21,7 +21,7 @@ _USUAL_CLIENTS = 10  # as in the paper's two figures
 
 def partition(
     dataset: Annotated[
-        str, typer.Argument(help="mnist-mini, mnist, fashion-mnist or cifar10.")
+        str, typer.Argument(help="mnist-mini, mnist, fashion-mnist, cifar10; or FILE.py:name.")
     ] = "mnist-mini",
     kind: Annotated[str, typer.Option(help="class, dual-dirichlet, iid or center.")] = "class",
     clients: Annotated[
@@ -54,20 +54,17 @@ def partition(
     ] = False,
 ) -> None:
     """Split a dataset among clients and show the split: the table and the figure."""
-    from fedcompass.data.catalogue import load
     from fedcompass.data.partition import PartitionSettings, class_counts
     from fedcompass.data.partition import partition as deal
 
     given: dict[str, Any] = {"kind": kind, "n_min": n_min, "n_max": n_max, "mean": mean}
     settings = PartitionSettings(**given, std=std, alpha1=alpha1, alpha2=alpha2)
-    loaded = load(dataset, data_root)
+    targets, classes, centers = _labels(dataset, data_root, seed)
     if clients is None:
-        clients = _usual_clients(loaded, kind)
-    parts = deal(
-        loaded.train_targets, loaded.classes, clients, settings, seed, loaded.train_centers
-    )
-    counts = class_counts(parts, loaded.train_targets, loaded.classes)
-    what = f"{dataset}, {kind} partition, {clients} clients, seed {seed}"
+        clients = _usual_clients(centers, kind)
+    parts = deal(targets, classes, clients, settings, seed, centers)
+    counts = class_counts(parts, targets, classes)
+    what = f"{short(dataset)}, {kind} partition, {clients} clients, seed {seed}"
     if output is not None:
         _draw(counts, output, what)
     if as_json:
@@ -77,9 +74,23 @@ def partition(
         print(_table(counts))
 
 
-def _usual_clients(dataset: "Dataset", kind: str) -> int:
-    if kind == "center" and dataset.train_centers is not None:
-        return len(set(dataset.train_centers.tolist()))
+def _labels(name: str, root: Path | None, seed: int) -> "tuple[Tensor, int, Tensor | None]":
+    """The training samples' targets, how many classes they are of, and the natural centers."""
+    from fedcompass.data.catalogue import load
+    from fedcompass.data.own_data import own_data
+
+    if not is_own(name):
+        dataset = load(name, root)
+        return dataset.train_targets, dataset.classes, dataset.train_centers
+    data = own_data(absolute(name), clients=_USUAL_CLIENTS, seed=seed)
+    if isinstance(data.train, list):
+        raise SettingsError(f"data {data.shown!r} come by client: there is nothing to split")
+    return data.train.targets, data.classes or 0, data.centers
+
+
+def _usual_clients(centers: "Tensor | None", kind: str) -> int:
+    if kind == "center" and centers is not None:
+        return len(set(centers.tolist()))
     return _USUAL_CLIENTS
 
 

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from fedcompass.cli.text import in_words, metric_text
+from fedcompass.own_code import short
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class RunProgress:
 
     def __init__(self, experiment: "Experiment") -> None:
         self._horizon = experiment.horizon
-        self._metric = experiment.evaluation.target_metric
+        self._metric = short(experiment.evaluation.target_metric)
         self._words = "preparing data and model"
         self._left = TimeLeft()
         self._first_steps: int | None = None

@@ -53,8 +53,10 @@ _TIERS_IN_WORDS = (
 def rule_in_words(chosen: "Strategy") -> str:
     """When the model changes and by what, in a few indented lines."""
     rule = chosen.aggregation
-    formula, words = _tiers(rule.server) if chosen.by_tiers else _sum(chosen)
     when = _WHEN.get(chosen.scheduler, f"the scheduler {chosen.scheduler!r} says so")
+    if chosen.own_rule is not None:
+        return "\n".join([_line("when", when), _line("rule", f"{chosen.own_rule}, its own")])
+    formula, words = _tiers(rule.server) if chosen.by_tiers else _sum(chosen)
     lines = [_line("when", when), _line("formula", formula), _line("in words", words)]
     if not chosen.by_tiers and "staleness" in rule.weighting:
         lines.append(_line("st(u)", _staleness(rule.staleness)))

@@ -14,6 +14,7 @@ from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import all_given, given
 from fedcompass.cli.text import metric_text, wrapped
 from fedcompass.errors import FedcompassError, RunFolderError
+from fedcompass.own_code import short
 from fedcompass.setting_tables import merged, nested
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fedcompass.simulation.engine import Simulation
     from fedcompass.simulation.result import Result
 
-__all__ = ["describe", "run"]
+__all__ = ["data_and_model", "describe", "run"]
 
 
 def run(
@@ -96,7 +97,8 @@ def _usual_name(settings: dict[str, Any]) -> str:
         table.get("name") if isinstance(table, dict) else table
         for table in (whole["strategy"], whole["data"])
     )
-    return f"{strategy}-{data}-seed{whole['seed']}".replace("/", "-")
+    name = f"{short(str(strategy))}-{short(str(data))}-seed{whole['seed']}"
+    return name.replace("/", "-")
 
 
 def _new_folder(path: Path, experiment: "Experiment", trains: bool, overwrite: bool) -> "RunFolder":
@@ -222,10 +224,16 @@ def describe(experiment: "Experiment") -> str:
     fleet = experiment.fleet
     ratio = Fleet(fleet, experiment.seed).speed_ratio
     return wrapped(
-        f"{experiment.strategy['name']} on {experiment.data.name} ({experiment.model}): "
+        f"{short(experiment.strategy['name'])} on {data_and_model(experiment)}: "
         f"{fleet.clients} clients, {fleet.speed} speeds (slowest {ratio:.1f}x the fastest), "
         f"{experiment.partition.kind} partition, seed {experiment.seed}"
     )
+
+
+def data_and_model(experiment: "Experiment") -> str:
+    """What is trained on what; the model is left out where the data bring it."""
+    model = f" ({short(experiment.model)})" if experiment.model else ""
+    return f"{short(experiment.data.name)}{model}"
 
 
 def _accuracy_lines(result: "Result") -> list[str]:

@@ -120,7 +120,6 @@ def _counted(
     from fedcompass.report.recording import RecordedScheduler, new_record
     from fedcompass.runs.journal import Tee
     from fedcompass.runs.tally import Tally
-    from fedcompass.scheduling.registry import policy_kind
 
     tally = Tally()
     records: list[Journal] = [tally]
@@ -128,8 +127,7 @@ def _counted(
         journal = new_record(folder, chosen.scheduling, **facts)
         stack.callback(journal.close)
         records.append(journal)
-    policy = policy_kind(chosen.scheduler).build(chosen.scheduling)
-    return RecordedScheduler(policy, Tee(*records)), tally
+    return RecordedScheduler(chosen.new_policy(), Tee(*records)), tally
 
 
 def _waited(tally: "Tally", until: float) -> str:

@@ -31,6 +31,8 @@ OPTIONS = {
     "data": "data.name",
     "data-root": "data.root",
     "model": "model",
+    "loss": "loss",
+    "metric": "evaluation.target_metric",
     "clients": "fleet.clients",
     "partition": "partition.kind",
     "speed": "fleet.speed",
@@ -201,7 +203,7 @@ def _rows() -> "dict[str, list[tuple[SettingRow, str]]]":
         meaning=f"one of {', '.join(names())}; see `fedcompass strategies`",
     )
     rows = {row.key: [(row, "")] for row in (name, *setting_rows(Experiment()))}
-    for each in names():
+    for each in names(installed=False):  # others' keys are for --set
         for row in setting_rows(strategy(each).scheduling, "strategy."):
             rows.setdefault(row.key, []).append((row, each))
     return rows

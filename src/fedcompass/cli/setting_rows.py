@@ -85,6 +85,7 @@ def _allowed(field: "FieldInfo") -> str:
     choices = [option for option in options if isinstance(option, str)]
     kinds = [_KINDS[kind] for kind in options if kind in _KINDS]
     kinds += ["list" for option in options if get_origin(option) is tuple]
+    kinds += ["table" for option in options if get_origin(option) is dict]
     bounds = [
         f"{sign} {getattr(mark, name):g}"
         for name, sign in _SIGNS.items()

@@ -3,6 +3,7 @@
 import shutil
 import sys
 import textwrap
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,7 +36,16 @@ def strategies(
     ] = None,
 ) -> None:
     """List the strategies, or explain one of them."""
-    print(_list(SUMMARIES) if name is None else _explained(name))
+    print(_list(_summaries()) if name is None else _explained(name))
+
+
+def _summaries() -> dict[str, str]:
+    """One line each; the strategies themselves are loaded only if packages bring more."""
+    if not entry_points(group="fedcompass.strategies"):
+        return SUMMARIES
+    from fedcompass.strategies import describe
+
+    return describe()
 
 
 def _list(summaries: dict[str, str]) -> str:
@@ -51,7 +61,7 @@ def _list(summaries: dict[str, str]) -> str:
 
 def _explained(name: str) -> str:
     from fedcompass.cli.rule_in_words import rule_in_words
-    from fedcompass.strategies import describe, known_keys, strategy, variants
+    from fedcompass.strategies import known_keys, strategy, summary, variants
 
     chosen = strategy(name)
     rules = [rule_in_words(chosen)]
@@ -61,7 +71,7 @@ def _explained(name: str) -> str:
             for variant in variants(name)
         ]
     parts = [
-        wrapped(f"{name}: {describe()[name]}"),
+        wrapped(f"{name}: {summary(name)}"),
         *rules,
         wrapped(_SYMBOLS),
         _settings(chosen),

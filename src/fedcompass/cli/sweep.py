@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedcompass.sweeps.store import Store
     from fedcompass.sweeps.sweep_file import Sweep
 
-__all__ = ["RESULTS", "SWEEP_FILE", "sweep", "usual_store"]
+__all__ = ["RESULTS", "SWEEP_FILE", "sweep", "tell_changed_code", "usual_store"]
 
 RESULTS = "results.jsonl"
 SWEEP_FILE = "sweep.toml"
@@ -61,6 +61,7 @@ def sweep(
     folder = results.path.parent / "in-progress"
     progress = SweepProgress(given, results, lambda experiment: folder / experiment.key())
     print(f"sweep: {results.path}: {progress.state()}", flush=True)
+    tell_changed_code(given, results)
     with progress.live:
         failed = _carry_out(given, results, progress, options)
     print(f"{progress.state()}; {_next(progress.is_complete, failed, file, store)}")
@@ -82,6 +83,13 @@ def _carry_out(sweep: "Sweep", store: "Store", progress: Any, options: dict[str,
         progress.live.say(f"stopped; {progress.state()}; the same command goes on")
         raise typer.Exit(130) from None
     return failed
+
+
+def tell_changed_code(sweep: "Sweep", store: "Store") -> None:
+    """Say which files of the user's own have changed since runs in the store were done."""
+    files = {name: None for e in sweep.experiments() for name in store.changed_code(e)}
+    for name in files:
+        print(f"{name} has changed since runs in {store.path} were done: they are done again")
 
 
 def _next(is_complete: bool, failed: int, file: Path, store: Path | None) -> str:

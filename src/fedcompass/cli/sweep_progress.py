@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from fedcompass.cli.progress import LiveTable, TimeLeft
 from fedcompass.cli.text import metric_text
+from fedcompass.own_code import short
 from fedcompass.runs.journal import latest_time
 
 if TYPE_CHECKING:
@@ -142,10 +143,12 @@ def _outcome(record: "Record") -> str:
     if outcome is None:
         return f"failed: {record.error}"
     reached = outcome.time_to_target
-    when = f"target after {reached:.1f} s" if reached is not None else "target not reached"
-    metric = record.experiment["evaluation"]["target_metric"]
-    top = "" if outcome.top is None else f", top {metric_text(metric, outcome.top)}"
+    when = f"target after {reached:.1f} s, " if reached is not None else "target not reached, "
+    if record.experiment["target"] == "none":
+        when = ""
+    metric = short(record.experiment["evaluation"]["target_metric"])
+    top = "-" if outcome.top is None else metric_text(metric, outcome.top)
     off = "; broke off: nobody is left to train" if outcome.broke_off else ""
     refused = outcome.refused_not_finite
     nan = f"; {refused} updates refused for NaN or infinity" if refused else ""
-    return f"{when}{top}{off}{nan}"
+    return f"{when}top {top}{off}{nan}"

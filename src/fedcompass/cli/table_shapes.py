@@ -6,6 +6,7 @@ from math import isnan
 
 from fedcompass.cli.text import metric_text
 from fedcompass.errors import SettingsError
+from fedcompass.own_code import short
 from fedcompass.sweeps.comparison import Comparison, GridPoint
 from fedcompass.sweeps.formats import TextTable
 from fedcompass.sweeps.grid import label_of
@@ -205,7 +206,7 @@ def _top(cell: GridPoint) -> str:
     row = cell.row
     if row is None or isnan(row.top):
         return _NOT_YET if row is None else _NOTHING
-    metric = cell.experiment["evaluation"]["target_metric"]
+    metric = short(cell.experiment["evaluation"]["target_metric"])
     spread = "" if row.top_spread is None else f" ± {metric_text(metric, row.top_spread)}"
     return metric_text(metric, row.top) + spread
 
@@ -221,5 +222,5 @@ def _time_header(cells: Sequence[GridPoint]) -> str:
 
 
 def _metric(cells: Sequence[GridPoint]) -> str:
-    metrics = {str(cell.experiment["evaluation"]["target_metric"]) for cell in cells}
+    metrics = {short(cell.experiment["evaluation"]["target_metric"]) for cell in cells}
     return metrics.pop() if len(metrics) == 1 else "metric"

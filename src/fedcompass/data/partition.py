@@ -60,6 +60,11 @@ def partition(
             parts = np.array_split(rng.permutation(len(targets)), clients)
         case "center":
             parts = _by_center(centers, clients, len(targets))
+        case "own":
+            raise SettingsError(
+                "kind is 'own', and these data are one dataset, not one per client; choose "
+                "'class', 'dual-dirichlet', 'iid' or 'center'"
+            )
         case "class" | "dual-dirichlet":
             parts = _by_class(targets, classes, clients, settings, rng)
         case _:
@@ -123,7 +128,8 @@ def _by_class(
 def _checked_labels(targets: Tensor, classes: int, kind: str) -> NDArray[np.int64]:
     if targets.ndim != 1 or targets.dtype.is_floating_point:
         raise SettingsError(
-            f"kind is {kind!r}, and this dataset has no class per sample; choose 'iid' or 'center'"
+            f"kind is {kind!r}, and this dataset has no class per sample (its targets are numbers, "
+            "or none); choose 'iid', or 'center' if it has centers"
         )
     labels: NDArray[np.int64] = targets.cpu().numpy().astype(np.int64)
     if labels.min() < 0 or labels.max() >= classes:

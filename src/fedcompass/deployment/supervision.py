@@ -27,7 +27,7 @@ _PARENT = "FEDCOMPASS_PARENT"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SECRETS = 0o077  # what others may not do with our files
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_TROUBLE = re.compile(r"\bERROR\b|Error\b|Exception\b|Exit Code")
+_TROUBLE = re.compile(r"\bERROR\b|Error\b|Exception\b")
 _LAST_LINES = 15  # where to look for trouble: what is further up was survived
 _MOST_BYTES = 1 << 16  # of a log's end
 
@@ -74,11 +74,8 @@ def last_line(log: Path, start: int = 0) -> str:
         text = _COLOURS.sub("", file.read().decode("utf-8", "replace"))
         lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
         lines = lines[-_LAST_LINES:]
-        for number in reversed(range(len(lines))):
-            if _TROUBLE.search(lines[number]):
-                told = 3 if "Exit Code" in lines[number] else 1  # Flower goes on to say what it is
-                return " ".join(lines[number : number + told])
-        return lines[-1] if lines else ""
+        trouble = [line for line in lines if _TROUBLE.search(line)]
+        return (trouble or lines or [""])[-1]
     return ""
 
 
@@ -145,8 +142,13 @@ class Child:
         """How it ended: below 0 the signal that killed it; None while it runs."""
         return None if self._process is None else self._process.poll()
 
-    def start(self) -> None:
-        """Start it; its output goes to the log."""
+    def start(self, further: Sequence[str] = (), pass_fds: Sequence[int] = ()) -> None:
+        """Start it; its output goes to the log.
+
+        Args:
+            further: arguments of this start alone.
+            pass_fds: open files that it shares with this process.
+        """
         program = self.program
         program.log.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **program.environment, _PARENT: str(os.getpid())}
@@ -154,12 +156,13 @@ class Child:
         self._log_from = os.fstat(handle).st_size
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", program.module, *program.arguments],
+                [sys.executable, "-m", program.module, *program.arguments, *further],
                 stdin=subprocess.DEVNULL,
                 stdout=handle,
                 stderr=handle,
                 env=environment,
                 umask=_SECRETS,
+                pass_fds=pass_fds,
                 start_new_session=True,  # Ctrl-C in a terminal is ours to handle, in order
             )
         finally:
@@ -176,14 +179,15 @@ class Child:
             return False
         now = self._clock()
         if self._again_at is None:
-            self.last_error = self._cause()
+            self.last_error = self.cause
             self._again_at = now + self._restarts.pause_after(self, now - self._started)
         if now < self._again_at:
             return False
         self.start()
         return True
 
-    def _cause(self) -> str:
+    @property
+    def cause(self) -> str:
         """What it died of, as far as its log or the signal says."""
         words, code = last_line(self.program.log, self._log_from), self.exit_code
         if code is not None and code < 0 and not _TROUBLE.search(words):

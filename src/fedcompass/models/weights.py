@@ -16,7 +16,7 @@ __all__ = ["build_from", "load_weights"]
 
 
 def build_from(
-    weights: Path, name: str, *, input_shape: tuple[int, ...], classes: int
+    weights: Path, name: str, *, input_shape: tuple[int, ...] | None, classes: int | None
 ) -> nn.Module:
     """The network of that name with the file's weights.
 

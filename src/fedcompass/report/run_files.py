@@ -9,6 +9,7 @@ from typing import Any
 
 from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import finite
+from fedcompass.own_code import short, with_names
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.origin import ORIGIN_FILE
 
@@ -112,7 +113,7 @@ class RunFiles:
         return self._json("summary.json")
 
     def settings(self) -> dict[str, Any] | None:
-        """All settings, as they are written; None if there are none.
+        """All settings, with short names of the user's own things; None if there are none.
 
         Raises:
             RunFolderError: the file is damaged.
@@ -124,7 +125,7 @@ class RunFiles:
                     settings: dict[str, Any] = finite(tomllib.loads(path.read_text("utf-8")))
                 except (OSError, ValueError) as error:
                     raise _damaged(path, error) from None
-                return settings
+                return with_names(settings, short)
         return None
 
     def records(self) -> Iterator[dict[str, Any]]:

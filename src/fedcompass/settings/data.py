@@ -8,7 +8,7 @@ from fedcompass.settings import Settings
 
 __all__ = ["ClassRange", "PartitionKind", "PartitionSettings", "paper_class_range"]
 
-PartitionKind = Literal["class", "dual-dirichlet", "iid", "center"]
+PartitionKind = Literal["class", "dual-dirichlet", "iid", "center", "own"]
 
 _BELONGS: dict[str, PartitionKind] = {
     "n_min": "class",
@@ -24,7 +24,8 @@ class PartitionSettings(Settings):
     """Which partition, and its parameters; one left out takes the paper's value.
 
     kind: `class` (each client a few classes), `dual-dirichlet` (uneven sizes and class shares),
-        `iid` (shuffled, equal sizes) or `center` (each natural center one client).
+        `iid` (shuffled, equal sizes), `center` (each natural center one client) or `own` (your
+        own data that come as one dataset per client).
     n_min, n_max: classes per client, both ends included; see `paper_class_range`.
     mean, std: of the normal law for a client's share of a class; 10 and 3.
     alpha1: concentration of the clients' sizes; the number of clients.

@@ -1,8 +1,10 @@
 """How clients train and what is measured; `training/` does it.
 
-Losses and metrics are known by name here, and which way each metric is better.
+Losses and metrics are known by name here, and which way each metric is better. One's own are named
+`FILE.py:name` or `package.module:name`.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf, isnan
@@ -10,12 +12,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedcompass import own_code
 from fedcompass.errors import SettingsError
 from fedcompass.settings import Settings, unknown_key
 
 __all__ = [
     "LOSS_NAMES",
     "METRICS",
+    "REGRESSION",
     "LocalSettings",
     "MetricKind",
     "check_loss",
@@ -59,18 +63,23 @@ class LocalSettings(Settings):
         return float(self.rate_decay ** ((steps_before + steps) // self.rate_decay_steps))
 
 
-LOSS_NAMES = ("cross_entropy", "logistic", "focal", "dice", "cox")
+_YOUR_OWN = f"your own is named {own_code.FORMS}"
+
+REGRESSION = ("mse", "mae", "huber")
+"""The losses whose targets are numbers, not classes."""
+
+LOSS_NAMES = ("cross_entropy", "logistic", "focal", "dice", "cox", *REGRESSION)
 """Every loss's name."""
 
 
 def check_loss(name: str) -> None:
-    """Refuse a name that no loss has.
+    """Refuse a name that no loss has; one's own is looked up when it is needed.
 
     Raises:
         SettingsError: naming it, the known ones and the nearest.
     """
-    if name not in LOSS_NAMES:
-        raise SettingsError(unknown_key(name, LOSS_NAMES, "losses"))
+    if name not in LOSS_NAMES and not own_code.is_own(name):
+        raise SettingsError(f"{unknown_key(name, LOSS_NAMES, 'losses')}; {_YOUR_OWN}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +103,9 @@ METRICS: dict[str, MetricKind] = {
     "binary_accuracy": MetricKind(higher_is_better=True, share=True),
     "concordance": MetricKind(higher_is_better=True, share=True),
     "dice": MetricKind(higher_is_better=True, share=True),
+    "mse": MetricKind(higher_is_better=False),
+    "mae": MetricKind(higher_is_better=False),
+    "r2": MetricKind(higher_is_better=True),
 }
 """Every metric by its name; `training.register_metric` adds one."""
 
@@ -105,13 +117,40 @@ def check_metrics(names: Iterable[str]) -> None:
         SettingsError: naming it, the known ones and the nearest.
     """
     for name in names:
+        if own_code.is_own(name):
+            _load_metric(name)
+            continue
         if name not in METRICS:
-            raise SettingsError(unknown_key(name, METRICS, "metrics"))
+            raise SettingsError(f"{unknown_key(name, METRICS, 'metrics')}; {_YOUR_OWN}")
         if not isinstance(METRICS[name], MetricKind):
             raise SettingsError(
                 f"metric {name!r} has no direction; add it with register_metric(name, make, "
                 "higher_is_better=...)"
             )
+
+
+_METRIC = (
+    "a function (outputs, targets) -> float with @fedcompass.training.metric(higher_is_better=...) "
+    "above it, or a class with add, value and higher_is_better"
+)
+
+
+def _load_metric(name: str) -> None:
+    """Make a metric of the user's own known under its short name, as results have it.
+
+    Raises:
+        SettingsError: it is not there, is no metric, or another one has the same short name.
+    """
+    found = own_code.find("metric", name)
+    direction = getattr(found, "higher_is_better", None)
+    if inspect.isclass(found) and isinstance(direction, bool):
+        found = MetricKind(higher_is_better=direction, make=found)
+    if not isinstance(found, MetricKind) or found.make is None:
+        raise SettingsError(own_code.wrong("metric", name, found, _METRIC))
+    if METRICS.setdefault(own_code.short(name), found) != found:
+        raise SettingsError(
+            f"two metrics are called {own_code.short(name)}; rename the file or one of them"
+        )
 
 
 def higher_is_better(name: str) -> bool:
@@ -121,12 +160,13 @@ def higher_is_better(name: str) -> bool:
         SettingsError: no metric has this name.
     """
     check_metrics([name])
-    return METRICS[name].higher_is_better
+    return METRICS[own_code.short(name)].higher_is_better
 
 
 def is_share(name: str) -> bool:
     """Whether a metric is told in percent; one that is not known here is not."""
-    return name in METRICS and METRICS[name].share
+    kind = METRICS.get(own_code.short(name))
+    return kind is not None and kind.share
 
 
 def score(metric: str, value: float) -> float:

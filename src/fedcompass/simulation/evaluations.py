@@ -7,6 +7,7 @@ from typing import Any
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.coordinator import Coordinator
 from fedcompass.experiment import EvaluationSettings
+from fedcompass.own_code import short
 from fedcompass.runs.curve import Curve, Row
 from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.executors import EvalJob, EvalResult, Executor, Job
@@ -47,7 +48,7 @@ class Evaluations:
 
     def _restart_curve(self, rows: list[Row]) -> None:
         target = self._settings.target_metric
-        self.curve = Curve(target, rises=higher_is_better(target), rows=rows)
+        self.curve = Curve(short(target), rises=higher_is_better(target), rows=rows)
 
     @property
     def rows(self) -> list[Row]:
@@ -119,7 +120,7 @@ class Evaluations:
             self._take(at, version, job, result)
 
     def _take(self, at: Seconds, version: ModelVersion, job: EvalJob, result: EvalResult) -> None:
-        target = self._settings.target_metric
+        target = short(self._settings.target_metric)
         row: Row = {"time": at, "version": version, **result.metrics}
         if job.client_metrics:
             row["clients"] = [metrics[target] for metrics in result.by_client]

@@ -8,7 +8,14 @@ from fedcompass.experiment import Experiment, read_experiment, record_key
 from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.origin import ORIGIN_FILE
 
-__all__ = ["create_run", "experiment_of", "is_run_of", "resume_run", "write_experiment"]
+__all__ = [
+    "check_same_code",
+    "create_run",
+    "experiment_of",
+    "is_run_of",
+    "resume_run",
+    "write_experiment",
+]
 
 _SETTINGS = "experiment.toml"
 _FILES = {
@@ -68,6 +75,21 @@ def experiment_of(folder: RunFolder) -> Experiment:
     """
     _check_is_run(folder.path)
     return Experiment.from_toml(folder.path / _SETTINGS)
+
+
+def check_same_code(folder: RunFolder, kept: Experiment) -> None:
+    """Refuse to go on with a run whose user's own files have changed since it began.
+
+    Raises:
+        RunFolderError: naming them.
+    """
+    changed = kept.changed_code()
+    if changed:
+        files = sorted({name.partition(":")[0] for name in changed})
+        raise RunFolderError(
+            f"{folder.path} was begun with another {' and '.join(files)}, which has changed since "
+            "(or is gone); put it back to resume, or start a new run"
+        )
 
 
 def is_run_of(folder: RunFolder, key: object, experiment: Experiment) -> bool:

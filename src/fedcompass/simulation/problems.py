@@ -1,5 +1,6 @@
 """What an experiment trains: its data, split among its clients, and its model."""
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -9,12 +10,14 @@ from torch import nn
 from fedcompass import models
 from fedcompass.data.catalogue import load
 from fedcompass.data.dataset import Dataset, Normalize
+from fedcompass.data.own_data import OwnData, own_data
 from fedcompass.data.partition import partition
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.models.weights import build_from
-from fedcompass.training.losses import LOSSES
-from fedcompass.training.problem import Problem, Samples
+from fedcompass.own_code import is_own
+from fedcompass.training.losses import LOSSES, loss_named
+from fedcompass.training.problem import Loss, Problem, Samples
 
 __all__ = ["build_problem", "nothing_to_train", "remarks_on"]
 
@@ -28,13 +31,12 @@ def _loaded(name: str, root: Path | None) -> tuple[Dataset, Normalize]:
     return dataset, dataset.normalize
 
 
-def _data_of(experiment: Experiment) -> tuple[Dataset, Normalize]:
+def _check_rebuildable(experiment: Experiment) -> None:
     if experiment.problem is not None:
         raise SettingsError(
             f"this experiment was run on a problem given in Python ({experiment.problem}); give it "
             "again: fedcompass.simulate(experiment, problem=...)"
         )
-    return _loaded(experiment.data.name, experiment.data.root)
 
 
 def build_problem(experiment: Experiment) -> Problem:
@@ -45,7 +47,10 @@ def build_problem(experiment: Experiment) -> Problem:
         SettingsError: the partition or the model cannot be had, or the experiment is the record of
             a run on a problem given in Python.
     """
-    dataset, normalize = _data_of(experiment)
+    _check_rebuildable(experiment)
+    if is_own(experiment.data.name):
+        return _own_problem(experiment)
+    dataset, normalize = _loaded(experiment.data.name, experiment.data.root)
     parts = partition(
         dataset.train_targets,
         dataset.classes,
@@ -62,15 +67,86 @@ def build_problem(experiment: Experiment) -> Problem:
         clients=tuple(Samples(dataset.train_inputs, dataset.train_targets, p) for p in parts),
         test=Samples(dataset.test_inputs, dataset.test_targets),
         client_tests=_tests_by_center(dataset, experiment),
-        loss=LOSSES[experiment.loss] if experiment.loss else dataset.loss,
+        loss=loss_named(experiment.loss) if experiment.loss else dataset.loss,
         transform=normalize,
         augment=dataset.augment,
     )
 
 
+def _own_problem(experiment: Experiment) -> Problem:
+    """The user's own data, split among the clients unless they are split already.
+
+    Raises:
+        SettingsError, DataError: saying what does not fit, and what to give instead.
+    """
+    data = own_data(experiment.data.name, clients=experiment.fleet.clients, seed=experiment.seed)
+    return Problem(
+        model=_own_model(experiment, data),
+        clients=_own_clients(experiment, data),
+        test=data.test,
+        client_tests=data.client_tests,
+        loss=loss_named(experiment.loss) if experiment.loss else data.loss or _usual_loss(data),
+        transform=data.transform,
+        augment=data.augment,
+    )
+
+
+def _own_clients(experiment: Experiment, data: OwnData) -> tuple[Samples, ...]:
+    kind, clients = experiment.partition.kind, experiment.fleet.clients
+    if isinstance(data.train, Samples):
+        train = data.train
+        parts = partition(
+            *(train.targets, data.classes or 0, clients, experiment.partition, experiment.seed),
+            centers=data.centers,
+        )
+        return tuple(Samples(train.inputs, train.targets, part) for part in parts)
+    if kind != "own":
+        raise SettingsError(
+            f"partition.kind is {kind!r}, and data {data.shown!r} come as one dataset for each of "
+            f"{len(data.train)} clients; leave the partition out"
+        )
+    if clients != len(data.train):
+        raise SettingsError(
+            f"fleet.clients is {clients}, and data {data.shown!r} are those of {len(data.train)} "
+            "clients; leave fleet.clients out, or make them equal"
+        )
+    return tuple(data.train)
+
+
+def _own_model(experiment: Experiment, data: OwnData) -> Callable[[], nn.Module]:
+    """What makes the model: the one that is named, else the one that the data bring."""
+    if not experiment.model:
+        if data.model is None:
+            raise SettingsError(
+                f"data {data.shown!r} bring no model, and none is named; name one (--model "
+                "FILE.py:name, or one of ours, such as mlp)"
+            )
+        return data.model
+    build = partial(build_from, experiment.weights) if experiment.weights else models.build
+    if not is_own(experiment.model) and None in (data.input_shape, data.classes):
+        lacking = "classes" if data.classes is None else "one tensor as input"
+        raise SettingsError(
+            f"model is {experiment.model!r}, which needs data with {lacking}, and data "
+            f"{data.shown!r} have none; name a model of your own: FILE.py:name"
+        )
+    return partial(build, experiment.model, input_shape=data.input_shape, classes=data.classes)
+
+
+def _usual_loss(data: OwnData) -> Loss:
+    if data.classes is None:
+        raise SettingsError(
+            f"data {data.shown!r} have no classes as targets, and no loss is named; name one: "
+            "--loss mse for numbers, or FILE.py:name"
+        )
+    return LOSSES["cross_entropy"]
+
+
 def remarks_on(experiment: Experiment) -> list[str]:
     """What a reader of the experiment's results must know about its data and model."""
-    remarks = list(_data_of(experiment)[0].remarks)
+    _check_rebuildable(experiment)
+    if is_own(experiment.data.name):
+        return []
+    remarks = list(_loaded(experiment.data.name, experiment.data.root)[0].remarks)
     if experiment.model in _USUALLY_PRETRAINED and experiment.weights is None:
         remarks.append(
             f"{experiment.model}: no pretrained weights were given, training starts from random "

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedcompass.errors import MissingExtra, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
+from fedcompass.own_code import short
 from fedcompass.runs.curve import Curve, metrics_of
 from fedcompass.runs.files import write_whole
 from fedcompass.runs.folder import RunFolder
@@ -81,7 +82,7 @@ class Result:
             MissingExtra: matplotlib is not installed.
             SettingsError: the metric was not measured.
         """
-        name = metric or self.experiment.evaluation.target_metric
+        name = short(metric or self.experiment.evaluation.target_metric)
         rows = curve_of(self.curve, name).rows
         if axes is None:
             axes = _new_axes()
@@ -89,7 +90,7 @@ class Result:
         times = [row["time"] for row in rows]
         axes.step(times, [row.get(name) for row in rows], where="post", label=label)
         target = self.experiment.target
-        if target is not None and name == self.experiment.evaluation.target_metric:
+        if target is not None and name == self.summary["target_metric"]:
             axes.axhline(target, color="gray", linestyle=":", label="target")
         axes.set(xlabel="virtual time (s)", ylabel=name.replace("_", " "))
         axes.legend()
@@ -100,7 +101,7 @@ class Result:
 
         A metric that is to fall, such as a loss: the first at or below.
         """
-        name = metric or self.experiment.evaluation.target_metric
+        name = short(metric or self.experiment.evaluation.target_metric)
         return curve_of(self.curve, name).time_to(target)
 
     def top(self, metric: str | None = None) -> float:
@@ -109,7 +110,7 @@ class Result:
         Raises:
             SettingsError: it was not measured.
         """
-        name = metric or self.experiment.evaluation.target_metric
+        name = short(metric or self.experiment.evaluation.target_metric)
         best = curve_of(self.curve, name).best
         if best is None:
             raise SettingsError(f"{name} was not measured: nothing was trained in this run")
@@ -178,7 +179,7 @@ def summarize(
     """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
     clients = [client for _, client in _by_number(tally)]
     return {
-        "strategy": experiment.strategy["name"],
+        "strategy": short(experiment.strategy["name"]),
         "ended": ended,
         "seed": experiment.seed,
         **measured(curve, experiment.target),

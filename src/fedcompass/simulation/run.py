@@ -10,10 +10,11 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.aggregation.layout import FlatState, Layout, frozen_of
 from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.own_code import short
 from fedcompass.progress_bar import progress_bar
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.folder import RunFolder
@@ -29,6 +30,7 @@ from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, Se
 from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.experiment_folder import (
+    check_same_code,
     create_run,
     experiment_of,
     is_run_of,
@@ -122,8 +124,8 @@ def simulate(
 def _bar(
     experiment: Experiment, told_too: Callable[[Simulation], None] | None
 ) -> Iterator[Callable[[Simulation], None]]:
-    metric = experiment.evaluation.target_metric
-    with progress_bar(experiment.strategy["name"], experiment.horizon) as show:
+    metric = short(experiment.evaluation.target_metric)
+    with progress_bar(short(experiment.strategy["name"]), experiment.horizon) as show:
 
         def on_progress(simulation: Simulation) -> None:
             rows = simulation.evaluations.rows
@@ -145,6 +147,8 @@ def _experiment(
 ) -> Experiment:
     """What is run; a problem of the user's own is written down in it."""
     kept = experiment_of(folder) if isinstance(folder, RunFolder) else None
+    if kept is not None and isinstance(folder, RunFolder) and folder.begun:
+        check_same_code(folder, kept)
     chosen = given or kept or Experiment()
     own = _on_problem(chosen, problem) if problem is not None else None
     if not isinstance(folder, RunFolder) or kept is None:
@@ -164,7 +168,7 @@ def _experiment(
 
 def _on_problem(experiment: Experiment, problem: Problem) -> Experiment:
     module = build_module(problem, experiment.seed)
-    return experiment.on_problem(*fingerprint_of(problem, Layout.of(module)))
+    return experiment.on_problem(*fingerprint_of(problem, module))
 
 
 def _check_same_problem(folder: RunFolder, kept: Experiment, own: Experiment | None) -> None:
@@ -258,10 +262,11 @@ class Run:
         strategy = experiment.chosen_strategy()
         module = build_module(problem, experiment.seed)
         layout = Layout.of(module)
+        self._frozen = frozen_of(module)
         fleet = Fleet(experiment.fleet, experiment.seed)
         budgets = _budgets(experiment, problem, trains=evaluates)
         saved = folder.checkpoint() if folder and folder.begun else None
-        fingerprint = fingerprint_of(problem, layout).digest if folder else None
+        fingerprint = fingerprint_of(problem, module).digest if folder else None
         self._identity = {"experiment": experiment.key(), "problem": fingerprint}
         self._is_new = saved is None
         self._journal = _open_journal(folder, saved, experiment, fleet, fingerprint)
@@ -355,8 +360,8 @@ class Run:
                 pending=pending,
                 privacy=simulation.budgets.summary(),
             ),
-            model=_named(coordinator.layout, coordinator.model),
-            best_model=_named(coordinator.layout, best),
+            model=self._named(coordinator.model),
+            best_model=self._named(best),
             pending=listed(pending),
             folder=self._folder.path if self._folder else None,
             tasks=self._tasks.records,
@@ -367,6 +372,11 @@ class Run:
             result.summary["journal_bytes"] = size  # to tell if it is cut later
             result.write(self._folder)
         return result
+
+    def _named(self, state: FlatState) -> dict[str, Tensor]:
+        """A state's tensors and the frozen ones by name, on the CPU, independent of each other."""
+        tensors = {**self.simulation.coordinator.layout.unflatten(state), **self._frozen}
+        return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
     def close(self) -> None:
         """Close the journal; the folder can be resumed unless the run is finished."""
@@ -408,7 +418,9 @@ def _open_journal(
         "seed": experiment.seed,
         "seconds_per_step": list(fleet.paces),
         "lower_is_better": [
-            metric for metric in experiment.evaluation.metrics if not higher_is_better(metric)
+            short(metric)
+            for metric in experiment.evaluation.metrics
+            if not higher_is_better(metric)
         ],
     }
     if saved is None:
@@ -428,8 +440,3 @@ def _open_journal(
         raise CheckpointError(f"{folder.path} has a checkpoint of something else; start anew")
     lines_after(folder.journal, resume_at, saved.facts.get("journal_crc"))
     return FileJournal(folder.journal, header, resume_at=resume_at, durable=True)
-
-
-def _named(layout: Layout, state: FlatState) -> dict[str, Tensor]:
-    """Tensors of a state by name, on the CPU and independent of each other."""
-    return {name: tensor.detach().cpu().clone() for name, tensor in layout.unflatten(state).items()}

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedcompass.own_code import is_own, short
 from fedcompass.setting_tables import merged, nested, unknown_key
 from fedcompass.strategies import known_keys
 
@@ -107,7 +108,7 @@ def _axis(name: str, values: Any) -> Axis:
 
 def _choice(axis: str, value: Any) -> Choice:
     if not isinstance(value, Mapping):
-        return Choice(label_of(value), nested(axis, value))
+        return Choice(short(value) if is_own(value) else label_of(value), nested(axis, value))
     label = value.get("label")
     if not isinstance(label, str) or not label:
         raise ValueError(

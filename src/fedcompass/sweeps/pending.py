@@ -41,7 +41,7 @@ class Pending(Iterator[Experiment]):
             FedcompassError: naming it.
         """
         kinds = {
-            (e.data.name, e.data.root, e.model, e.fleet.clients, e.partition.kind): e
+            (e.data.name, e.data.root, e.model, e.loss, e.fleet.clients, e.partition.kind): e
             for e in reversed(self._waiting)
         }
         for experiment in kinds.values():

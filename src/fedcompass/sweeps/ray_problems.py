@@ -2,7 +2,7 @@
 
 import pickle
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -93,7 +93,9 @@ class ProblemReceiver:
 def _shared_by_runs(problem: Problem) -> Iterable[Any]:
     """What problems on the same dataset have in common, by identity."""
     for samples in (*problem.clients, problem.test, *(problem.client_tests or ())):
-        yield samples.inputs
+        yield from (
+            samples.inputs.values() if isinstance(samples.inputs, Mapping) else [samples.inputs]
+        )
         yield samples.targets
     if problem.transform is not None:
         yield problem.transform

@@ -1,11 +1,13 @@
 """What runs on a Ray cluster: an actor for one GPU or one CPU slot that carries out runs."""
 
 from fedcompass.experiment import Experiment
+from fedcompass.own_code import find
 from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
 from fedcompass.sweeps.ray_problems import PackedProblem, ProblemReceiver
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.stacked_runs import StackedRuns
 from fedcompass.sweeps.stopping import Stop
+from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["RayWorker"]
@@ -24,12 +26,18 @@ class RayWorker:
         """Answer, once the actor has a place and its imports are done."""
         return True
 
+    def _unpacked(self, experiment: Experiment, packed: PackedProblem) -> Problem:
+        """The problem of a run, after the user's own modules, whose functions it may name."""
+        for name in experiment.code or ():
+            find("own code", name)
+        return self._receiver.unpack(packed)
+
     def run(
         self, batch: list[tuple[Experiment, PackedProblem]], budget: Seconds | None
     ) -> list[Record]:
         """The records of the runs that ended or failed within the budget."""
         stop = Stop(budget)
-        problems = {e.key(): self._receiver.unpack(packed) for e, packed in batch}
+        problems = {e.key(): self._unpacked(e, packed) for e, packed in batch}
         if not self._stacked:
             records = [
                 carry_out(

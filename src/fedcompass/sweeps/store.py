@@ -12,11 +12,15 @@ from collections.abc import Collection
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import FedcompassError, StoreError
+from fedcompass.own_code import short
 from fedcompass.runs.files import locked
 from fedcompass.sweeps.record import Record
+
+if TYPE_CHECKING:
+    from fedcompass.experiment import Experiment
 
 __all__ = ["SCHEMA", "Store", "is_store"]
 
@@ -85,6 +89,19 @@ class Store:
     def failure(self, key: str) -> Record | None:
         """The latest failure of a run; None if there is none, or it is done."""
         return self._failed.get(key)
+
+    def changed_code(self, experiment: "Experiment") -> list[str]:
+        """The files of the user's own things whose text was another when runs here were done."""
+        now = {short(name): digest for name, digest in (experiment.code or {}).items()}
+        then = [record.experiment.get("code") or {} for record in self._done.values()]
+        return sorted(
+            {
+                Path(name.partition(":")[0]).name
+                for code in then
+                for name, digest in code.items()
+                if now.get(short(name), digest) != digest
+            }
+        )
 
     def append(self, record: Record) -> bool:
         """Add a run's record and wait for the disk; False if that run is done already.

@@ -3,7 +3,7 @@
 from fedcompass.settings.training import METRICS, LocalSettings, check_metrics
 from fedcompass.training.evaluation import evaluate, evaluate_clients
 from fedcompass.training.local import LocalTrainer
-from fedcompass.training.metrics import register_metric
+from fedcompass.training.metrics import metric, register_metric
 from fedcompass.training.problem import Problem, Samples
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "check_metrics",
     "evaluate",
     "evaluate_clients",
+    "metric",
     "register_metric",
 ]

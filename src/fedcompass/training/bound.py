@@ -1,16 +1,17 @@
 """A module whose tensors lie in flat vectors, so that loading a model is three copies."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.aggregation.layout import FlatState, Layout, frozen_of
 from fedcompass.errors import SettingsError
 from fedcompass.training.problem import Problem
 from fedcompass.training.streams import seeded, stream_key
 
-__all__ = ["BoundModel", "build_module"]
+__all__ = ["BoundModel", "build_module", "frozen_by_seed"]
 
 _ALIGNED = 128  # bytes
 
@@ -19,6 +20,15 @@ def build_module(problem: Problem, seed: int) -> nn.Module:
     """The problem's model with initial weights that depend only on the seed."""
     with seeded(stream_key(seed, "model")):
         return problem.model()
+
+
+def frozen_by_seed(build: Callable[[int], nn.Module]) -> str | None:
+    """The first frozen parameter whose values depend on the seed; None if there is none."""
+    first = frozen_of(build(0))
+    if not first:
+        return None
+    other = frozen_of(build(1))
+    return next((name for name in first if not torch.equal(first[name], other[name])), None)
 
 
 class BoundModel:
@@ -32,6 +42,11 @@ class BoundModel:
         self._places = _bind(self.module, self.layout, self.state)
         self._apart = [place for place in self._places if not place.is_view]
         self.load(self.state)
+
+    @property
+    def has_frozen(self) -> bool:
+        """Whether parameters do not train; these are as they were made, maybe from a seed."""
+        return bool(frozen_of(self.module))
 
     @property
     def replaces_buffers(self) -> bool:

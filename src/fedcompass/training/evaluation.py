@@ -1,6 +1,6 @@
 """Measuring a model on samples, in batches of a fixed size: the same bits whoever asks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -11,7 +11,7 @@ from fedcompass.errors import TaskFailed
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.metrics import make_metrics
-from fedcompass.training.problem import Loss, Samples, Transform
+from fedcompass.training.problem import Items, Loss, Samples, Transform, outputs_of
 
 __all__ = ["begin_evaluation", "begin_measuring", "evaluate", "evaluate_clients"]
 
@@ -78,7 +78,7 @@ def begin_measuring(
     Raises:
         TaskFailed: the model or a metric raised, here or at the call; names `what`.
     """
-    module, device = model.module.eval(), samples.inputs.device
+    module, device = model.module.eval(), samples.device
     metrics = make_metrics(names, loss)
     with _failing_as_task(what), torch.inference_mode():
         everything = torch.arange(len(samples), device=device)
@@ -86,7 +86,7 @@ def begin_measuring(
             # A copy of the rows, not a slice: where a slice starts in memory can change how
             # a matrix product is blocked, and so the last bit.
             inputs, targets = samples.batch(rows)
-            outputs = module(inputs if transform is None else transform(inputs))
+            outputs = outputs_of(module, inputs if transform is None else transform(inputs))
             for metric in metrics.values():
                 metric.add(outputs, targets)
 
@@ -98,9 +98,13 @@ def begin_measuring(
 
 
 def _batch_size(samples: Samples) -> int:
-    on_cpu = samples.inputs.device.type == "cpu"
+    on_cpu = samples.device.type == "cpu"
     most, values = (_CPU_BATCH, _CPU_VALUES) if on_cpu else (_GPU_BATCH, _GPU_VALUES)
-    return max(1, min(most, values // max(1, samples.inputs[0].numel())))
+    inputs = samples.inputs
+    if isinstance(inputs, Items):
+        return most
+    tensors = inputs.values() if isinstance(inputs, Mapping) else (inputs,)
+    return max(1, min(most, values // max(1, sum(tensor[0].numel() for tensor in tensors))))
 
 
 @contextmanager

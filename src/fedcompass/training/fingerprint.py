@@ -1,20 +1,25 @@
 """Telling problems apart: what one is in words, and a fingerprint of its model and samples."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedcompass.aggregation.layout import Layout
-from fedcompass.training.problem import Problem, Samples
+from fedcompass.aggregation.layout import Layout, frozen_of
+from fedcompass.training.problem import Items, Problem, Samples
 
 __all__ = ["Fingerprint", "fingerprint_of"]
 
 _LOOKED_AT = 1 << 20  # bytes of a tensor, in evenly spaced rows: enough to tell data apart
+
+
+_ITEMS_LOOKED_AT = 1000
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object without a text of its own
 
 
 class Fingerprint(NamedTuple):
@@ -24,11 +29,13 @@ class Fingerprint(NamedTuple):
     digest: str
 
 
-def fingerprint_of(problem: Problem, layout: Layout) -> Fingerprint:
+def fingerprint_of(problem: Problem, module: nn.Module) -> Fingerprint:
     """A problem's fingerprint; it takes milliseconds, however large the data are.
 
-    The model counts by its tensors' names and shapes, functions by their names.
+    The model counts by its tensors' names and shapes, a frozen parameter by its values, functions
+    by their names.
     """
+    layout = Layout.of(module)
     numbers = sum(prod(spec.shape) for spec in layout.specs if spec.segment == "trainable")
     samples = sum(map(len, problem.clients))
     words = (
@@ -38,6 +45,9 @@ def fingerprint_of(problem: Problem, layout: Layout) -> Fingerprint:
     digest = hashlib.sha256()
     for part in _parts(problem, layout):
         digest.update(part)
+    for tensor in frozen_of(module).values():
+        for part in _rows(tensor):
+            digest.update(part)
     return Fingerprint(words, digest.hexdigest()[:16])
 
 
@@ -47,6 +57,9 @@ def _parts(problem: Problem, layout: Layout) -> Iterator[bytes]:
     yield repr([str(spec) for spec in layout.specs]).encode()
     seen: dict[int, int] = {}  # tensors that clients share are looked at once
     for samples in (*problem.clients, problem.test, *(problem.client_tests or ())):
+        if isinstance(samples.inputs, Items) and id(samples.inputs) not in seen:
+            seen[id(samples.inputs)] = len(seen)
+            yield from _some(samples.inputs)
         for tensor in _tensors(samples):
             if id(tensor) not in seen:
                 seen[id(tensor)] = len(seen)
@@ -55,8 +68,19 @@ def _parts(problem: Problem, layout: Layout) -> Iterator[bytes]:
 
 
 def _tensors(samples: Samples) -> list[Tensor]:
-    given = [samples.inputs, samples.targets]
+    inputs = samples.inputs
+    stored = [*inputs.values()] if isinstance(inputs, Mapping) else [inputs]
+    given = [part for part in (*stored, samples.targets) if isinstance(part, Tensor)]
     return given if samples.indices is None else [*given, samples.indices]
+
+
+def _some(stored: Items) -> Iterator[bytes]:
+    """A few items of a list, evenly spaced; of what may read or draw them only their number."""
+    every = 1 + len(stored) // _ITEMS_LOOKED_AT
+    yield f"{len(stored)} {_name(stored.collate)}".encode()
+    if isinstance(stored.items, (list, tuple)):
+        texts = (repr(stored.items[row]) for row in range(0, len(stored), every))
+        yield from (_ADDRESS.sub("", text).encode() for text in texts)
 
 
 def _rows(tensor: Tensor) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.settings.training import LocalSettings
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.optimizers import build_optimizer
-from fedcompass.training.problem import Loss
+from fedcompass.training.problem import Inputs, Loss
 
 __all__ = ["GraphedSteps"]
 
@@ -99,8 +99,11 @@ class GraphedSteps(ModelSteps):
         self._rate.fill_(rate)
         self._fresh = True
 
-    def step(self, inputs: Tensor, targets: Tensor) -> None:
+    def step(self, inputs: Inputs, targets: Tensor) -> None:
         """Take one step on a batch."""
+        if not isinstance(inputs, Tensor):  # of sizes that may differ from batch to batch
+            super().step(inputs, targets)
+            return
         if self._batch is None and self._fresh and self._possible:
             with torch.cuda.device(self._device):
                 self._capture(inputs, targets)

@@ -18,7 +18,7 @@ from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import BoundModel, build_module
 from fedcompass.training.graphed_steps import GraphedSteps
 from fedcompass.training.model_steps import ModelSteps
-from fedcompass.training.problem import Problem
+from fedcompass.training.problem import Inputs, Problem
 from fedcompass.training.streams import seeded, stream_key
 from fedcompass.vocabulary import Steps
 
@@ -255,7 +255,7 @@ class LocalTrainer:
         )
 
     def _step(
-        self, taken: ModelSteps, batch: tuple[Tensor, Tensor], augmenting: torch.Generator
+        self, taken: ModelSteps, batch: tuple[Inputs, Tensor], augmenting: torch.Generator
     ) -> None:
         problem, (inputs, targets) = self.problem, batch
         inputs = problem.prepared(inputs)

@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedcompass import own_code
+from fedcompass.errors import SettingsError
+from fedcompass.settings.training import check_loss
 from fedcompass.training.problem import Loss
 
 __all__ = [
@@ -16,6 +19,7 @@ __all__ = [
     "cox_loss",
     "dice_loss",
     "logistic_loss",
+    "loss_named",
 ]
 
 ISIC_CLASS_WEIGHTS = (5.5813, 2.0472, 7.0204, 26.1194, 9.5369, 101.0707, 92.5224, 38.3443)
@@ -79,11 +83,56 @@ def cox_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return ((at_risk.logsumexp(dim=1) - scores) * events).mean()
 
 
+def _mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean squared error; outputs [samples, 1] fit targets [samples]."""
+    return functional.mse_loss(_fitted(outputs, targets), targets)
+
+
+def _mae(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.l1_loss(_fitted(outputs, targets), targets)
+
+
+def _huber(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.huber_loss(_fitted(outputs, targets), targets)
+
+
+def _fitted(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Outputs in the targets' shape: unequal ones would be spread over each other by PyTorch."""
+    if outputs.ndim == targets.ndim + 1 and outputs.shape[-1] == 1:
+        outputs = outputs.squeeze(-1)
+    if outputs.shape != targets.shape:
+        raise SettingsError(
+            f"the model gives outputs of shape {list(outputs.shape)} for targets of shape "
+            f"{list(targets.shape)}; a loss of numbers needs one output for each"
+        )
+    return outputs
+
+
 LOSSES: dict[str, Loss] = {
     "cross_entropy": functional.cross_entropy,
     "logistic": logistic_loss,
     "focal": FocalLoss(),
     "dice": dice_loss,
     "cox": cox_loss,
+    "mse": _mse,
+    "mae": _mae,
+    "huber": _huber,
 }
 """Every loss of `settings.training` by its name."""
+
+
+def loss_named(name: str) -> Loss:
+    """The loss of that name, one of ours or the user's own.
+
+    Raises:
+        SettingsError: there is none, or it cannot be called.
+    """
+    check_loss(name)
+    if name in LOSSES:
+        return LOSSES[name]
+    found = own_code.find("loss", name)
+    if isinstance(found, type) or not callable(found):
+        allowed = "a function (outputs, targets) -> the batch's mean loss"
+        raise SettingsError(own_code.wrong("loss", name, found, allowed))
+    loss: Loss = found
+    return loss

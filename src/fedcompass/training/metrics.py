@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from fedcompass.errors import SettingsError
+from fedcompass.own_code import short
 from fedcompass.settings.training import METRICS, MetricKind, check_metrics
 from fedcompass.training.problem import Loss
 
@@ -18,7 +19,9 @@ __all__ = [
     "Concordance",
     "Mean",
     "Metric",
+    "OverAll",
     "make_metrics",
+    "metric",
     "register_metric",
 ]
 
@@ -93,6 +96,53 @@ def _dice_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
     return score.double().sum(), score.numel()
 
 
+def _squared_errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    return (_of_targets(outputs, targets) - targets).double().square().sum(), targets.numel()
+
+
+def _absolute_errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    return (_of_targets(outputs, targets) - targets).double().abs().sum(), targets.numel()
+
+
+def _of_targets(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Outputs in the shape of the targets: [samples, 1] for [samples]."""
+    if outputs.numel() != targets.numel():
+        raise SettingsError(
+            f"mse, mae and r2 need as many outputs as targets; got {list(outputs.shape)} and "
+            f"{list(targets.shape)}"
+        )
+    return outputs.view(targets.shape)
+
+
+class OverAll:
+    """A function of all outputs and targets, which are kept: the way to what is no mean.
+
+    Args:
+        measure: (outputs, targets) of the whole test set -> a number.
+    """
+
+    def __init__(self, measure: Callable[[Tensor, Tensor], Any], _loss: Loss) -> None:
+        self._measure = measure
+        self._outputs: list[Tensor] = []
+        self._targets: list[Tensor] = []
+
+    def add(self, outputs: Tensor, targets: Tensor) -> None:
+        """Keep a batch."""
+        self._outputs.append(outputs)
+        self._targets.append(targets)
+
+    def value(self) -> float:
+        """What the function says of all of them."""
+        return float(self._measure(torch.cat(self._outputs), torch.cat(self._targets)))
+
+
+def _r2(outputs: Tensor, targets: Tensor) -> float:
+    """1 - the squared errors over those of the targets' mean."""
+    wanted = targets.double()
+    missed = (_of_targets(outputs, targets).double() - wanted).square().sum()
+    return float(1 - missed / (wanted - wanted.mean(0)).square().sum())
+
+
 class BalancedAccuracy:
     """Mean over the classes that occur of the share of their targets that are hit."""
 
@@ -153,8 +203,30 @@ OURS: dict[str, Callable[[Loss], Metric]] = {
     "binary_accuracy": lambda _: Mean(_binary_hits),
     "concordance": Concordance,
     "dice": lambda _: Mean(_dice_scores),
+    "mse": lambda _: Mean(_squared_errors),
+    "mae": lambda _: Mean(_absolute_errors),
+    "r2": partial(OverAll, _r2),
 }
 """Makes each metric of `settings.training` from the problem's loss."""
+
+
+def metric(
+    *, higher_is_better: bool, share: bool = False
+) -> Callable[[Callable[[Tensor, Tensor], Any]], MetricKind]:
+    """Make a metric of a function (outputs, targets) -> float over a whole test set.
+
+    Above a function in a file, it makes `evaluation.metrics = ["loss", "FILE.py:its_name"]` work.
+
+    Args:
+        higher_is_better: its direction.
+        share: whether it lies between 0 and 1 and is told in percent.
+    """
+
+    def made(measure: Callable[[Tensor, Tensor], Any]) -> MetricKind:
+        make = partial(OverAll, measure)
+        return MetricKind(make=make, higher_is_better=higher_is_better, share=share)
+
+    return made
 
 
 def register_metric(
@@ -173,16 +245,17 @@ def register_metric(
 
 
 def make_metrics(names: Iterable[str], loss: Loss) -> dict[str, Metric]:
-    """Fresh metrics by name, in the given order."""
+    """Fresh metrics by name, in the given order; one's own by their short names."""
     names = tuple(names)
     check_metrics(names)
-    return {name: (METRICS[name].make or OURS[name])(loss) for name in names}
+    return {name: (METRICS[name].make or OURS[name])(loss) for name in map(short, names)}
 
 
 def _predicted(outputs: Tensor, targets: Tensor) -> Tensor:
     if outputs.ndim != targets.ndim + 1 or outputs.shape[1] < 2:
         raise SettingsError(
             f"accuracy needs outputs [samples, classes, ...] with 2 or more classes and class "
-            f"numbers as targets; got {list(outputs.shape)} and {list(targets.shape)}"
+            f"numbers as targets; got {list(outputs.shape)} and {list(targets.shape)}. "
+            "evaluation.metrics says what is measured, such as loss and mae for numbers"
         )
     return outputs.argmax(1)

@@ -8,7 +8,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.optimizers import build_optimizer
-from fedcompass.training.problem import Loss
+from fedcompass.training.problem import Inputs, Loss, outputs_of
 
 __all__ = ["ModelSteps"]
 
@@ -51,7 +51,7 @@ class ModelSteps:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
 
-    def step(self, inputs: Tensor, targets: Tensor) -> None:
+    def step(self, inputs: Inputs, targets: Tensor) -> None:
         """Take one step on a batch."""
         self._optimizer.zero_grad(set_to_none=True)
         self._mean_loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
@@ -61,11 +61,11 @@ class ModelSteps:
         """Let go of the gradients."""
         self._optimizer.zero_grad(set_to_none=True)
 
-    def _mean_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _mean_loss(self, inputs: Inputs, targets: Tensor) -> Tensor:
         if not self._rounded:
-            return self._loss(self.model.module(inputs), targets)
+            return self._loss(outputs_of(self.model.module, inputs), targets)
         # Without autocast's cache: a captured step must do its own casts.
         with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
-            outputs = self.model.module(inputs)
+            outputs = outputs_of(self.model.module, inputs)
         whole = outputs.float() if isinstance(outputs, Tensor) else outputs
         return self._loss(whole, targets)

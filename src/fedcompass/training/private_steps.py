@@ -16,7 +16,7 @@ from fedcompass.privacy.account import PrivacyPlan
 from fedcompass.privacy.secret_draws import SecretDraws
 from fedcompass.settings.training import LocalSettings
 from fedcompass.training.model_steps import ModelSteps
-from fedcompass.training.problem import Loss, Problem, Samples
+from fedcompass.training.problem import Inputs, Loss, Problem, Samples
 from fedcompass.training.streams import stream_key
 
 try:
@@ -105,14 +105,14 @@ class PrivateSteps(ModelSteps):
         self.begin(start, rate)
         self._private = PrivateOptimizer(self._optimizer, plan, draws)
 
-    def step(self, inputs: Tensor, targets: Tensor) -> None:
+    def step(self, inputs: Inputs, targets: Tensor) -> None:
         """Take one step on a batch, which may be empty."""
         assert self._private is not None
 
         def backward() -> None:
             self._mean_loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
 
-        self._private.step_on(len(inputs), backward)
+        self._private.step_on(len(targets), backward)
 
     def end(self) -> None:
         """Let go of the gradients."""
@@ -196,7 +196,7 @@ def poisson_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """So many batches; each takes every sample with probability `rate`, and may be empty."""
     for _ in range(steps):
-        yield samples.batch(draws.rows(len(samples), rate).to(samples.inputs.device))
+        yield samples.batch(draws.rows(len(samples), rate).to(samples.device))
 
 
 def simulated_draws(seed: int, client: int, local_round: int) -> SecretDraws:

@@ -8,13 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedcompass.deployment.operator import certificates
+from fedcompass.deployment import certificate_dates
+from fedcompass.deployment.certificate_dates import check_dates, read_certificate
 from fedcompass.deployment.operator.certificates import (
-    check_dates,
     make_authority,
     make_server_certificate,
-    make_site_key,
-    read_certificate,
+    make_site_certificate,
 )
 from fedcompass.deployment.private_files import write_secret
 from fedcompass.errors import ProjectError
@@ -33,8 +32,8 @@ def mode(path: Path) -> int:
 def handshake(authority: Path, server: Path, host: str) -> None:
     """Do a TLS handshake in memory; raises what the client would."""
     accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    accepting.load_cert_chain(server / "server.pem", server / "server.key")
-    asking = ssl.create_default_context(cafile=str(authority / "ca.pem"))
+    accepting.load_cert_chain(server / "server.crt", server / "server.key")
+    asking = ssl.create_default_context(cafile=str(authority / "ca.crt"))
     inwards, outwards = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = asking.wrap_bio(inwards, outwards, server_hostname=host)
     peer = accepting.wrap_bio(outwards, inwards, server_side=True)
@@ -61,7 +60,7 @@ def test_another_host_name_is_not_trusted(authority: Path) -> None:
 
 def test_an_expired_certificate_is_not_trusted(authority: Path) -> None:
     make_server_certificate(authority, authority, ["fl.example"], days=-1)
-    assert read_certificate(authority / "server.pem").not_after < datetime.now(UTC)
+    assert read_certificate(authority / "server.crt").not_after < datetime.now(UTC)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         handshake(authority, authority, "fl.example")
 
@@ -77,10 +76,11 @@ def test_another_authoritys_certificate_is_not_trusted(authority: Path, tmp_path
 
 def test_private_files_are_for_their_owner_only(authority: Path) -> None:
     make_server_certificate(authority, authority, ["fl.example"])
-    make_site_key(authority / "site.key", authority / "site.pub")
+    make_site_certificate(authority, authority, "north")
     for name in ("ca.key", "server.key", "site.key"):
         assert mode(authority / name) == 0o600
-    assert b"PRIVATE" not in (authority / "site.pub").read_bytes()
+    for path in authority.glob("*.crt"):
+        assert b"PRIVATE" not in path.read_bytes()
 
 
 def test_a_secret_is_never_overwritten(tmp_path: Path) -> None:
@@ -95,18 +95,18 @@ def test_dates_that_do_not_hold_today_are_told(
 ) -> None:
     make_authority(tmp_path, "lab")
     make_server_certificate(tmp_path, tmp_path, [], days=30)
-    assert check_dates(tmp_path / "server.pem", "renew it").names[0] == "localhost"
+    assert check_dates(tmp_path / "server.crt", "renew it").names[0] == "localhost"
     for days, told in ((31, r"expired on .*; renew it"), (-1, "is this machine's clock right")):
         moment = datetime.now(UTC) + timedelta(days=days)
         fixed = SimpleNamespace(now=lambda _, moment=moment: moment)
-        monkeypatch.setattr(certificates, "datetime", fixed)
+        monkeypatch.setattr(certificate_dates, "datetime", fixed)
         with pytest.raises(ProjectError, match=told):
-            check_dates(tmp_path / "server.pem", "renew it")
+            check_dates(tmp_path / "server.crt", "renew it")
 
 
 def test_what_is_not_a_certificate_is_said_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("hello")
+    (tmp_path / "ca.crt").write_text("hello")
     with pytest.raises(ProjectError, match="not a PEM certificate"):
-        read_certificate(tmp_path / "ca.pem")
+        read_certificate(tmp_path / "ca.crt")
     with pytest.raises(ProjectError, match="No such file"):
         read_certificate(tmp_path / "missing.pem")

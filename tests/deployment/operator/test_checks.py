@@ -1,28 +1,34 @@
 """`deploy check`: each thing that can be wrong is told by name, with what to do about it."""
 
-import fcntl
-import os
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import torch
 
+from fedcompass.aggregation.layout import Layout
 from fedcompass.deployment.addresses import split_address
-from fedcompass.deployment.flower_engine.server_process import ServerExit
-from fedcompass.deployment.operator.certificates import make_authority, make_server_certificate
+from fedcompass.deployment.operator.certificates import (
+    make_authority,
+    make_key,
+    make_server_certificate,
+)
 from fedcompass.deployment.operator.checks import CheckResult, check_server, check_site
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.running_server import RunningServer
-from fedcompass.deployment.operator.running_site import RunningSite, is_running
+from fedcompass.deployment.operator.site_admission import revoke_site
+from fedcompass.deployment.server.grpc_transport import GrpcTransport
 from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.server.server_process import ServerExit
 from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.site.site_process import is_running, run_site
 from fedcompass.deployment.supervision import Child, Program, free_port
 from fedcompass.errors import ProjectError
+from fedcompass.runs.files import FolderLock
 
 APP = """
 import torch
@@ -60,9 +66,9 @@ def address_of(site: Path) -> tuple[str, int]:
 
 @contextmanager
 def tls_server(address: tuple[str, int], certificates: Path) -> Iterator[None]:
-    """Something that speaks TLS and HTTP's first words at an address."""
+    """Something that speaks TLS at an address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
     with socket.create_server(address) as listener:
         thread = threading.Thread(target=_accept, args=(listener, context), daemon=True)
         thread.start()
@@ -77,14 +83,21 @@ def _accept(listener: socket.socket, context: ssl.SSLContext) -> None:
             plain, _ = listener.accept()
         except OSError:
             return
-        try:
-            with context.wrap_socket(plain, server_side=True) as secured:
-                if secured.recv(4096):
-                    date = b"Sat, 01 Jan 2000 00:00:00 GMT"
-                    head = b"HTTP/1.1 200 OK\r\ndate: " + date + b"\r\ncontent-length: 0\r\n\r\n"
-                    secured.sendall(head)
-        except OSError:
-            continue
+        with suppress(OSError), context.wrap_socket(plain, server_side=True) as secured:
+            secured.recv(4096)
+
+
+@contextmanager
+def serving(project: Path) -> Iterator[None]:
+    """The federation's own server."""
+    read = ServerProject(project)
+    layout = Layout.of(torch.nn.Linear(3, 2))
+    address = read.network.listen_address
+    transport = GrpcTransport(read.state, read.roster, layout, read.identity, address)
+    try:
+        yield
+    finally:
+        transport.close()
 
 
 def test_a_good_server_folder_has_nothing_wrong(project: Path) -> None:
@@ -98,19 +111,24 @@ def test_a_site_without_a_connection_is_told_so_and_its_app_is_still_tried(site:
     findings = found(check_site(site))
     assert findings["connection"].ok is False
     assert "is the server running" in findings["connection"].says
-    assert findings["clock"].ok is None
+    assert findings["admission"].ok is None
     assert findings["app and data"].says == "app.py makes a model of 8 parameters, 10 samples here"
     assert findings["key"].ok
     assert findings["certificate"].ok
 
 
-def test_a_clock_that_is_wrong_is_told_by_how_much(project: Path, site: Path) -> None:
-    with tls_server(address_of(site), project / "server"):
+def test_a_site_on_the_roster_is_admitted_and_one_that_was_revoked_is_not(
+    project: Path, site: Path
+) -> None:
+    with serving(project):
         findings = found(check_site(site))
-    assert findings["connection"].ok, findings["connection"].says
-    assert findings["clock"].ok is False
-    assert "ahead of the server's" in findings["clock"].says
-    assert "NTP" in findings["clock"].says
+        assert {name: f.says for name, f in findings.items() if not f.ok} == {}
+        assert findings["admission"].says == "the server admits this certificate"
+    revoke_site(project, "north")
+    with serving(project):
+        finding = found(check_site(site))["admission"]
+    assert finding.ok is False
+    assert "this certificate is not on the server's roster" in finding.says
 
 
 def test_a_server_of_another_authority_is_not_ours(site: Path, tmp_path: Path) -> None:
@@ -124,52 +142,27 @@ def test_a_server_of_another_authority_is_not_ours(site: Path, tmp_path: Path) -
     assert "certificate that is not right" in finding.says
 
 
-def test_a_site_that_runs_is_not_said_to_be_refused(project: Path, site: Path) -> None:
-    state = SiteFolder(site).state
-    state.mkdir(mode=0o700)
-    another = RunningSite(SiteFolder(site))
-    handle = os.open(state, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
+def test_a_site_that_runs_is_not_started_a_second_time(site: Path) -> None:
+    folder = SiteFolder(site)
+    folder.state.mkdir(mode=0o700)
+    lock = FolderLock(folder.state)
     try:
-        with tls_server(address_of(site), project / "server"):
-            finding = found(check_site(site))["admission"]
-        assert finding == CheckResult("admission", None, "not checked: this site is running")
+        assert is_running(folder)
         with pytest.raises(ProjectError, match="site north is running already"):
-            another.start()
+            run_site(folder, print)
     finally:
-        os.close(handle)
-        another.stop()
-    assert not is_running(SiteFolder(site))
-
-
-@pytest.mark.parametrize(
-    ("code", "ok", "says"),
-    [
-        ("from flwr.clientapp import ClientApp\napp = ClientApp()", True, "is a ClientApp"),
-        ("import scanner_driver", False, "ModuleNotFoundError: No module named 'scanner_driver'"),
-        ("app = 1", False, "is of type int; it must be a ClientApp"),
-        ("other = 1", False, "AttributeError"),
-    ],
-)
-def test_a_client_app_of_ones_own_is_tried_from_the_sites_folder(
-    site: Path, monkeypatch: pytest.MonkeyPatch, code: str, ok: bool, says: str
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "own_flower_client", raising=False)
-    (site / "own_flower_client.py").write_text(code)
-    toml = site / "site.toml"
-    toml.write_text('client_app = "own_flower_client:app"\n' + toml.read_text())
-    finding = found(check_site(site))["client app"]
-    assert finding.ok is ok
-    assert says in finding.says
-
-
-def test_our_own_client_app_is_no_finding(site: Path) -> None:
-    assert "client app" not in found(check_site(site))
+        lock.release()
+    assert not is_running(folder)
 
 
 def _readable(project: Path) -> None:
     (project / "sites" / "north" / "site.key").chmod(0o640)
+
+
+def _anothers_key(project: Path) -> None:
+    key = project / "sites" / "north" / "site.key"
+    key.unlink()
+    make_key(key)
 
 
 def _broken_app(project: Path) -> None:
@@ -189,7 +182,8 @@ def _bad_key(project: Path) -> None:
     ("break_it", "what", "says"),
     [
         (_readable, "key", "chmod 600"),
-        (_bad_key, "key", "not an OpenSSH private key"),
+        (_bad_key, "key", "is damaged"),
+        (_anothers_key, "key", "is not the key of site.crt"),
         (_broken_app, "app and data", "ValueError: no scanner"),
         (_no_data, "app and data", "not a folder"),
     ],
@@ -204,14 +198,14 @@ def test_what_is_broken_at_a_site_is_named(
 
 
 def test_an_expired_certificate_of_the_server_is_named(project: Path) -> None:
-    private = project / "server"
-    for name in ("server.key", "server.pem"):
+    private = project / "certificates"
+    for name in ("server.key", "server.crt"):
         (private / name).unlink()
     make_server_certificate(private, private, ["127.0.0.1"], days=-1)
     finding = found(check_server(project))["certificate"]
     assert finding.ok is False
     assert "expired" in finding.says
-    assert "--renew-certificate" in finding.says
+    assert "deploy renew" in finding.says
     with pytest.raises(ProjectError, match="expired on"):
         RunningServer(ServerProject(project), project / "run").start()
     assert not (project / "state").exists()
@@ -222,7 +216,7 @@ def test_a_certificate_for_another_host_is_named(project: Path) -> None:
     toml.write_text(toml.read_text().replace('address = "127.0.0.1', 'address = "fl.example'))
     finding = found(check_server(project))["certificate"]
     assert finding.ok is False
-    assert "--renew-certificate" in finding.says
+    assert "deploy renew" in finding.says
 
 
 def test_a_port_in_use_and_too_few_sites_are_named(project: Path) -> None:
@@ -255,7 +249,24 @@ def test_what_dies_after_a_run_is_over_does_not_begin_it_again(project: Path) ->
     run.mkdir()
     (run / "summary.json").write_text("{}")
     server = RunningServer(ServerProject(project), run)
-    dead = Child(Program("ServerApp", "no.such.module", project / "log", [], {}))
-    server._engine._superlink = server._engine._server_app = dead
+    server._child = Child(Program("the server", "no.such.module", project / "log", [], {}))
     assert server.poll() == ServerExit(None, again=False)
     assert server.restarted == 0
+
+
+def test_a_strategy_of_the_users_own_is_looked_up_in_the_federations_folder(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (project / "own_rule.py").write_text(
+        "from fedcompass.strategies import Recipe\nslow = Recipe('mine', 'compass')\n"
+    )
+    file = project / "deployment.toml"
+    text = file.read_text()
+    assert 'name = "fedcompass"' in text
+    file.write_text(text.replace('name = "fedcompass"', 'name = "./own_rule.py:slow"'))
+    strategy = ServerProject(project).federation.strategy
+    sys.modules.pop("own_rule", None)
+    assert strategy["name"] == f"{project}/own_rule.py:slow"
+    assert "own_rule.slow" in found(check_server(project))["settings"].says
+    sys.modules.pop("own_rule", None)

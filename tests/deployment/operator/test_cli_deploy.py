@@ -4,13 +4,13 @@ import json
 import sys
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
+from fedcompass.deployment.operator.certificates import make_server_certificate
 from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.errors import FedcompassError, ProjectError, RunFolderError, SettingsError
 from fedcompass.runs.journal import FileJournal
@@ -53,12 +53,40 @@ def test_init_says_what_to_hand_over(tmp_path: Path) -> None:
     )
 
 
-def test_init_in_a_federation_adds_sites_or_asks_which(project: Path) -> None:
-    code, told = run("init", str(project), "--site", "east")
+def test_init_in_a_federation_says_how_to_add_a_site(project: Path) -> None:
+    with pytest.raises(SettingsError, match=f"fedcompass deploy add-site {project} NAME"):
+        run("init", str(project), "--site", "east")
+
+
+def test_sites_are_added_and_revoked_and_certificates_renewed(project: Path) -> None:
+    assert run("add-site", str(project), "east") == (0, f"hand over {project}/sites/east\n")
+    assert run("revoke-site", str(project), "east") == (
+        0,
+        f"east is off the roster; `fedcompass deploy add-site {project} east` admits it anew\n",
+    )
+    with pytest.raises(ProjectError, match="'east' is not on the roster"):
+        run("revoke-site", str(project), "east")
+    assert run("renew", str(project)) == (0, "nothing expires within 56 days; --all renews all\n")
+    code, told = run("renew", str(project), "--all")
     assert code == 0
-    assert told == f"hand over {project}/sites/east; restart the server with --resume\n"
-    with pytest.raises(SettingsError, match="--site NAME"):
-        run("init", str(project))
+    assert len(told.splitlines()) == 4  # CA, server, north, south
+
+
+def test_a_site_keeps_its_own_key_and_both_sides_see_its_digest(
+    project: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "east"
+    code, told = run("request", str(home))
+    assert code == 0
+    first, second = told.splitlines()
+    assert first == f"send {home}/site.csr to the federation's operator; site.key stays here"
+    digest = second.removeprefix("the key's digest, to compare by telephone: ")
+    code, told = run("add-site", str(project), "east", "--request", str(home / "site.csr"))
+    assert code == 0
+    assert told == (
+        f"hand over {project}/sites/east\n"
+        f"but first compare the key's digest with east, by telephone: {digest}\n"
+    )
 
 
 def test_init_needs_an_address(tmp_path: Path) -> None:
@@ -68,7 +96,7 @@ def test_init_needs_an_address(tmp_path: Path) -> None:
 
 def test_check_marks_what_is_wrong_and_fails(project: Path) -> None:
     (project / "app.py").write_text(APP)
-    (project / "server" / "control.token").chmod(0o644)
+    (project / "certificates" / "server.key").chmod(0o644)
     code, told = run("check", str(project))
     assert code == 1
     wrong = [line for line in told.splitlines() if line.startswith("WRONG")]
@@ -95,12 +123,9 @@ def test_a_server_refuses_a_finished_run_before_it_starts_anything(project: Path
 
 
 class Stopped:
-    """Stands for the processes of a server or a site, stopped by Ctrl-C soon after the start."""
+    """Stands for a server's process, stopped by Ctrl-C soon after the start."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.site = SimpleNamespace(
-            settings=SimpleNamespace(name="north", server="fl.example:9092"), state="state"
-        )
         self.restarted = 0
         self.looks = 0
 
@@ -116,15 +141,9 @@ class Stopped:
         print("all processes have ended", file=sys.stderr)
 
 
-class StoppedSite(Stopped):
-    def restart_dead(self) -> None:
-        raise KeyboardInterrupt
-
-
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedcompass.deployment.operator.running_server.RunningServer", Stopped)
-    monkeypatch.setattr("fedcompass.deployment.operator.running_site.RunningSite", StoppedSite)
     monkeypatch.setattr("fedcompass.cli.deploy._stop_on_sigterm", lambda: None)
 
 
@@ -152,6 +171,16 @@ def test_a_stopped_server_says_how_to_go_on_and_tells_no_old_news(
 
 
 @pytest.mark.usefixtures("stopped")
+def test_a_server_warns_of_certificates_that_end_soon(project: Path) -> None:
+    certificates = project / "certificates"
+    (certificates / "server.key").unlink()
+    make_server_certificate(certificates, certificates, ["127.0.0.1"], days=20)
+    write_run(project / "run")
+    _, lines = told("server", str(project), "--resume")
+    assert sum("server.crt expires on" in line for line in lines) == 1
+
+
+@pytest.mark.usefixtures("stopped")
 def test_a_server_stopped_when_its_run_is_over_says_what_came_out(project: Path) -> None:
     write_run(project / "run")
     summary = {"reason": "target", "seconds": 9.0, "global_updates": 3, "target_metric": "accuracy"}
@@ -162,10 +191,21 @@ def test_a_server_stopped_when_its_run_is_over_says_what_came_out(project: Path)
     assert not any("To go on" in line for line in lines)
 
 
-@pytest.mark.usefixtures("stopped")
-def test_a_site_has_left_once_its_processes_have_ended(project: Path) -> None:
-    code, lines = told("site", str(project / "sites" / "north"))
-    assert (code, lines[1:]) == (0, ["all processes have ended", "site north has left"])
+def test_a_site_says_where_it_connects_and_that_it_has_left(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_site(_: Any, notice: Any) -> None:
+        notice("connected as north")
+
+    monkeypatch.setattr("fedcompass.deployment.site.site_process.run_site", run_site)
+    site = project / "sites" / "north"
+    code, lines = told("site", str(site))
+    assert code == 0
+    assert lines == [
+        f"site north of 127.0.0.1:9092; logs in {site}/state",
+        "connected as north",
+        "site north has left",
+    ]
 
 
 def test_readmit_needs_a_run_that_goes_on(project: Path) -> None:

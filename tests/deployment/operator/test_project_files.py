@@ -1,18 +1,21 @@
 """`deploy init`: a folder that is complete, that reads back, and whose secrets are secret."""
 
-import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
 from fedcompass.deployment.addresses import split_address
-from fedcompass.deployment.operator.certificates import make_authority, read_certificate
-from fedcompass.deployment.operator.project_files import add_sites, init_project, renew_certificate
+from fedcompass.deployment.certificate_dates import read_certificate
+from fedcompass.deployment.operator import project_files
+from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of
 from fedcompass.errors import ProjectError, SettingsError
+
+SITES = ("north", "south")
 
 
 @pytest.fixture
@@ -26,10 +29,10 @@ def test_a_new_project_reads_back(project: Path) -> None:
     read = ServerProject(project)
     read.check_secrets()
     assert read.network.address == "fl.example:9092"
-    assert list(read.public_keys()) == ["north", "south"]
+    assert set(RosterFile(read.roster).roster.names.values()) == {"north", "south"}
     assert read.federation.min_clients == 2
     assert read.app.is_file()
-    assert "fl.example" in read_certificate(read.secrets / "server.pem").names
+    assert "fl.example" in read_certificate(read.identity.certificate).names
 
 
 def test_each_site_gets_a_folder_that_is_all_it_needs(project: Path) -> None:
@@ -37,32 +40,34 @@ def test_each_site_gets_a_folder_that_is_all_it_needs(project: Path) -> None:
         site = SiteFolder(project / "sites" / name)
         assert site.settings.server == "fl.example:9092"
         assert site.settings.settings == {"number": number, "sites": 2}
-        assert site.key is not None
-        check_private(site.key)
-        assert site.authority is not None
-        assert site.authority.is_file()
+        assert site.identity is not None
+        check_private(site.identity.key)
+        authority, certificate, _ = site.identity.read()
+        assert authority == (project / "certificates" / "ca.crt").read_bytes()
+        assert RosterFile(project / "roster.toml").roster.names[fingerprint_of(certificate)] == name
         assert site.app.is_file()
         files = {path.name for path in site.folder.iterdir()}
         assert {"README.md", "fedcompass-site.service"} <= files
 
 
-def test_every_file_with_a_private_key_or_token_is_for_its_owner_only(project: Path) -> None:
+def test_every_file_with_a_private_key_is_for_its_owner_only(project: Path) -> None:
     secret = [
         path
         for path in project.rglob("*")
-        if path.is_file()
-        and (path.suffix in (".token", ".secret") or b"PRIVATE KEY" in path.read_bytes())
+        if path.is_file() and b"PRIVATE KEY" in path.read_bytes()
     ]
-    assert len(secret) == 6  # CA, server, two sites, token, secret
+    assert len(secret) == 4  # CA, server, two sites
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
-    assert stat.S_IMODE((project / "server").stat().st_mode) == 0o700
+    for name in ("certificates", "sites"):
+        assert stat.S_IMODE((project / name).stat().st_mode) == 0o700
 
 
-def test_two_sites_have_different_keys_and_the_server_has_only_public_ones(project: Path) -> None:
-    keys = [(project / "keys" / f"{name}.pub").read_text() for name in ("north", "south")]
-    assert len(set(keys)) == 2
-    assert all(key.startswith("ecdsa-sha2-nistp384 ") for key in keys)
-    assert not (project / "sites" / "north" / "ca.key").exists()
+def test_a_site_is_handed_no_secret_but_its_own(project: Path) -> None:
+    keys = {name: (project / "sites" / name / "site.key").read_bytes() for name in SITES}
+    assert len(set(keys.values())) == 2
+    assert {path.name for path in (project / "sites" / "north").glob("*.key")} == {"site.key"}
+    public = (project / "certificates" / "sites").iterdir()
+    assert all(b"PRIVATE" not in path.read_bytes() for path in public)
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
@@ -72,69 +77,32 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_site_can_be_added_and_none_twice(project: Path) -> None:
-    add_sites(project, ["east"])
-    assert list(ServerProject(project).public_keys()) == ["east", "north", "south"]
-    assert SiteFolder(project / "sites" / "east").settings.settings == {"number": 2, "sites": 3}
-    with pytest.raises(ProjectError, match="exists already"):
-        add_sites(project, ["north"])
+@pytest.mark.parametrize("there", [False, True])
+def test_nothing_is_half_made_when_it_fails_midway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(project_files, "certify_site", full_disk)
+    folder = tmp_path / "new"
+    if there:
+        folder.mkdir()
+    with pytest.raises(ProjectError, match=f"{folder} cannot be made: No space left on device"):
+        init_project(folder, "fl.example:9092", ["north"])
+    assert [path.name for path in tmp_path.rglob("*")] == (["new"] if there else [])
 
 
-def test_the_certificate_is_renewed_by_the_same_authority(project: Path) -> None:
-    old = (project / "server" / "server.pem").read_bytes()
-    renew_certificate(project)
-    assert (project / "server" / "server.pem").read_bytes() != old
-    assert stat.S_IMODE((project / "server" / "server.key").stat().st_mode) == 0o600
-    assert stat.S_IMODE((project / "server" / "server.key.old").stat().st_mode) == 0o600
+def test_a_federation_at_an_ipv6_address_has_it_in_its_certificate(tmp_path: Path) -> None:
+    init_project(tmp_path / "six", "[2001:db8::7]:9092", ["north"])
+    project = ServerProject(tmp_path / "six")
+    assert "2001:db8::7" in read_certificate(project.identity.certificate).names
 
 
-def test_a_removed_site_that_is_added_again_gets_the_number_that_is_free(project: Path) -> None:
-    add_sites(project, ["west"])
-    (project / "keys" / "south.pub").unlink()
-    shutil.rmtree(project / "sites" / "south")
-    add_sites(project, ["south", "east"])
-    names = ("north", "south", "west", "east")
-    numbers = [SiteFolder(project / "sites" / name).settings.settings["number"] for name in names]
-    assert numbers == [0, 1, 2, 3]
-    assert SiteFolder(project / "sites" / "east").settings.settings["sites"] == 4
-
-
-def test_numbers_of_folders_that_are_gone_are_not_given_again(project: Path) -> None:
-    shutil.rmtree(project / "sites" / "north")
-    add_sites(project, ["west"])
-    assert SiteFolder(project / "sites" / "west").settings.settings == {"number": 2, "sites": 3}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_without_the_authoritys_key_nothing_is_renewed_and_nothing_changes(project: Path) -> None:
-    private = project / "server"
-    (private / "ca.key").rename(project / "offline.key")
-    before = contents(private)
-    with pytest.raises(ProjectError, match=r"ca\.key is not here; bring it back"):
-        renew_certificate(project)
-    assert contents(private) == before
-
-
-def test_another_federations_authority_renews_nothing(project: Path, tmp_path: Path) -> None:
-    make_authority(tmp_path, "other")
-    private = project / "server"
-    (private / "ca.key").write_bytes((tmp_path / "ca.key").read_bytes())
-    before = contents(private)
-    with pytest.raises(ProjectError, match=r"not the key of ca\.pem"):
-        renew_certificate(project)
-    assert contents(private) == before
-
-
-def test_a_certificate_that_is_gone_is_made_again(project: Path) -> None:
-    for name in ("server.key", "server.pem"):
-        (project / "server" / name).unlink()
-    renew_certificate(project)
-    ServerProject(project).check_secrets()
-    assert "fl.example" in read_certificate(project / "server" / "server.pem").names
-    assert not [path for path in contents(project / "server") if path.startswith(".")]
+def test_a_folder_of_an_earlier_version_says_what_to_do(project: Path) -> None:
+    (project / "roster.toml").unlink()
+    with pytest.raises(ProjectError, match=r"an earlier version made it.*deploy init"):
+        ServerProject(project)
 
 
 def test_the_sites_readme_says_what_leaves_the_site(project: Path) -> None:
@@ -144,8 +112,8 @@ def test_the_sites_readme_says_what_leaves_the_site(project: Path) -> None:
 
 
 def test_a_secret_that_others_can_read_is_refused(project: Path) -> None:
-    (project / "server" / "control.token").chmod(0o644)
-    with pytest.raises(ProjectError, match=r"chmod 600 .*control\.token"):
+    (project / "certificates" / "server.key").chmod(0o644)
+    with pytest.raises(ProjectError, match=r"chmod 600 .*server\.key"):
         ServerProject(project).check_secrets()
 
 
@@ -166,15 +134,15 @@ def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path: Path, name: str) ->
         init_project(tmp_path / "new", "fl.example:9092", [name])
 
 
-def test_no_tls_is_for_loopback_only(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"127\.0\.0\.1 only"):
-        init_project(tmp_path / "a", "fl.example:9092", ["north"], insecure=True)
-    init_project(tmp_path / "b", "127.0.0.1:9092", ["north"], insecure=True)
-    assert SiteFolder(tmp_path / "b" / "sites" / "north").key is None
-    toml = tmp_path / "b" / "deployment.toml"
-    toml.write_text(toml.read_text().replace("127.0.0.1:9092", "fl.example:9092"))
-    with pytest.raises(SettingsError, match=r"127\.0\.0\.1 only"):
-        ServerProject(tmp_path / "b")
+def test_a_folder_of_an_earlier_version_is_told_what_to_do(project: Path) -> None:
+    site = project / "sites" / "north"
+    (site / "site.crt").unlink()
+    (site / "ca.crt").rename(site / "ca.pem")
+    with pytest.raises(ProjectError, match=r"of an earlier version.*; ask the fed"):
+        SiteFolder(site)
+    (project / "roster.toml").unlink()
+    with pytest.raises(ProjectError, match=r"an earlier version made it.*; make a new folder"):
+        ServerProject(project)
 
 
 def test_an_unknown_table_or_key_is_named(project: Path) -> None:

@@ -10,11 +10,20 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.deployment.exactly_once import audit, check_exactly_once
-from tests.deployment.fake_network import Clock, FakeNetwork, federation, run_until, settings, sites
+from tests.deployment.fake_network import (
+    Clock,
+    FakeNetwork,
+    FakeSite,
+    federation,
+    run_until,
+    settings,
+    sites,
+)
 from tests.deployment.faulty_disk import FaultyDisk, Killed
 
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.wire.transport import NodeId
 from fedcompass.errors import FedcompassError
 
 STRATEGIES: list[dict[str, Any]] = [
@@ -249,7 +258,7 @@ def test_sites_with_other_node_numbers_are_known_by_their_names_after_a_resume(
     running = federation(tmp_path, network, chosen)
     run_until(running, lambda f: f.coordinator.version >= 3)
     running.close()
-    moved = {node + 700: site for node, site in network.sites.items()}
+    moved: dict[NodeId, FakeSite] = {int(node) + 700: site for node, site in network.sites.items()}
     federation(tmp_path, FakeNetwork(network.clock, moved), chosen, resume=True).run()
     assert len(audit(tmp_path, "returned")) == 2
     assert len(audit(tmp_path, "joined")) == 2

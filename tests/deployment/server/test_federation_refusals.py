@@ -10,9 +10,9 @@ import pytest
 import torch
 from tests.deployment.exactly_once import audit, check_exactly_once
 from tests.deployment.fake_network import (
-    LAYOUT,
     Clock,
     FakeNetwork,
+    SentModel,
     federation,
     run_until,
     settings,
@@ -20,8 +20,6 @@ from tests.deployment.fake_network import (
 )
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.deployment.wire.arrays import decode_arrays, encode_state
-from fedcompass.deployment.wire.messages import WireArray
 from fedcompass.deployment.wire.transport import Reply
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -33,25 +31,18 @@ def with_facts(**facts: Any) -> Callable[[Reply], Reply]:
 
 def with_model(change: Callable[[FlatState], object]) -> Callable[[Reply], Reply]:
     def spoiled(reply: Reply) -> Reply:
-        state = decode_arrays(reply.arrays, LAYOUT)
+        assert isinstance(reply.payload, SentModel)
+        state = reply.payload.end.clone()
         change(state)
-        return replace(reply, arrays=encode_state(LAYOUT, state))
+        return replace(reply, payload=SentModel(state))
 
     return spoiled
 
 
-def with_array(**changes: Any) -> Callable[[Reply], Reply]:
-    def spoiled(reply: Reply) -> Reply:
-        name, array = next(iter(reply.arrays.items()))
-        return replace(reply, arrays={**reply.arrays, name: replace(array, **changes)})
-
-    return spoiled
-
-
-def ten_times_too_long(reply: Reply) -> Reply:
-    name, array = next(iter(reply.arrays.items()))
-    longer = replace(array, data=array.data + bytes(9 * len(array.data) + 1024))
-    return replace(reply, arrays={**reply.arrays, name: longer})
+def with_another_models_payload(reply: Reply) -> Reply:
+    assert isinstance(reply.payload, SentModel)
+    payload = replace(reply.payload, size=1000, problem="the payload has 1000 bytes")
+    return replace(reply, payload=payload)
 
 
 def without_steps(reply: Reply) -> Reply:
@@ -62,22 +53,8 @@ WRONG: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "NaN": (with_model(lambda s: s.trainable.fill_(nan)), "not-finite"),
     "infinite statistics": (with_model(lambda s: s.averaged.fill_(torch.inf)), "not-finite"),
     "too large": (with_model(lambda s: s.trainable.fill_(1e6)), "norm-too-large"),
-    "another shape": (with_array(shape=(1,)), "wrong-layout"),
-    "another dtype": (with_array(dtype="float64"), "wrong-layout"),
-    "10x too many bytes": (ten_times_too_long, "wrong-layout"),
-    "more bytes than are put together": (
-        lambda r: replace(
-            r, arrays={}, facts={}, error="the answer is larger than 9 bytes", too_large=True
-        ),
-        "too-large",
-    ),
-    "no bytes": (with_array(data=b""), "wrong-layout"),
-    "garbage": (with_array(data=bytes(24 + 128)), "wrong-layout"),
-    "no arrays": (lambda reply: replace(reply, arrays={}), "wrong-layout"),
-    "an array too many": (
-        lambda r: replace(r, arrays={**r.arrays, "x": WireArray("float32", (1,), b"")}),
-        "wrong-layout",
-    ),
+    "another model's payload": (with_another_models_payload, "wrong-layout"),
+    "no model": (lambda reply: replace(reply, payload=None), "wrong-layout"),
     "another site's task": (with_facts(task=1), "unexpected-task"),
     "a task that is none": (with_facts(task="one"), "unexpected-task"),
     "another version": (with_facts(version=77), "wrong-version"),
@@ -157,7 +134,7 @@ def test_no_steps_at_all_is_a_lost_task(tmp_path: Path) -> None:
     network = FakeNetwork(Clock(), sites(0.1, 0.2))
     nothing = with_facts(steps_done=0)
     network.sites[102].spoil = lambda reply, n: (
-        replace(nothing(reply), arrays={}) if n == 2 else reply
+        replace(nothing(reply), payload=None) if n == 2 else reply
     )
     running = federation(tmp_path, network)
     running.run()
@@ -200,7 +177,7 @@ def test_a_site_that_cannot_take_part_is_turned_away_and_stops_nobody(
 ) -> None:
     network = FakeNetwork(Clock(), sites(0.1, 0.2, 0.3))
     odd = network.sites[103]
-    odd.query = lambda message, node: (0.1, Reply(message, node, {}, facts, None))  # type: ignore[method-assign]
+    odd.query = lambda message, node: (0.1, Reply(message, node, None, facts, None))  # type: ignore[method-assign]
     summary = federation(tmp_path, network, settings(max_updates=20)).run()
     assert set(summary.sites) == {"site-1", "site-2"}
     turned = audit(tmp_path, "turned away")

@@ -217,7 +217,7 @@ def test_a_failed_task_is_asked_again_more_and_more_slowly_and_then_the_site_is_
     network = network_of(0.1, 0.2)
     broken = network.sites[102]
     broken.spoil = lambda reply, number: (
-        replace(reply, error="worker\x00 died", arrays={}) if number > 1 else reply
+        replace(reply, error="worker\x00 died", payload=None) if number > 1 else reply
     )
     chosen = settings(max_updates=60, min_clients=2)
     running = federation(tmp_path, network, chosen)
@@ -297,7 +297,7 @@ def test_the_time_limit_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_reaching_the_target_ends_the_run_and_the_best_model_is_kept(tmp_path: Path) -> None:
-    def evaluate(model: FlatState) -> dict[str, float]:
+    def evaluate(version: int, model: FlatState) -> dict[str, float]:
         return {"accuracy": float(model.counted.max()) / 100}
 
     chosen = settings(max_updates=500, target=0.2)
@@ -312,14 +312,14 @@ def test_reaching_the_target_ends_the_run_and_the_best_model_is_kept(tmp_path: P
 
 def test_a_target_that_nothing_measures_is_refused(tmp_path: Path) -> None:
     chosen = settings(target=0.2)
-    running = federation(tmp_path, network_of(0.1), chosen, evaluate=lambda _: {"dice": 0.5})
+    running = federation(tmp_path, network_of(0.1), chosen, evaluate=lambda *_: {"dice": 0.5})
     with pytest.raises(SettingsError, match="target_metric is 'accuracy'; the app measures: dice"):
         running.run(lambda f: f._measure(wait=True))
     running.close()
 
 
 def test_an_evaluation_that_fails_is_told_and_stops_nothing(tmp_path: Path) -> None:
-    def evaluate(model: FlatState) -> dict[str, float]:
+    def evaluate(version: int, model: FlatState) -> dict[str, float]:
         raise RuntimeError("no test set")
 
     summary = federation(tmp_path, network_of(0.1, 0.2), evaluate=evaluate).run()

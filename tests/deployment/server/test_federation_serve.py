@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from tests.deployment.fake_network import SentModel
 
 import fedcompass.deployment as deployment
+from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.serve import serve
-from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
-from fedcompass.deployment.wire.transport import Reply
+from fedcompass.deployment.wire.messages import Facts, Kind
+from fedcompass.deployment.wire.transport import NodeId, Reply
 from fedcompass.errors import SettingsError
 from fedcompass.runs.curve import metrics_of
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, evaluate
@@ -48,17 +50,19 @@ class AtOnce:
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}
 
-    def nodes(self) -> set[int]:
+    def nodes(self) -> set[NodeId]:
         return {1, 2}
 
     def push(
-        self, node: int, kind: Kind, facts: Facts, arrays: Arrays | None, ttl: float
+        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: float
     ) -> str | None:
         message = f"{len(self.replies)} {time.monotonic_ns()}"
         told: Facts = {"samples": 7}
         if kind == "train":
             told = {"steps_done": facts["steps"], "seconds": 0.0, "task": facts["task"]}
-        self.replies[message] = Reply(message, node, arrays or {}, told, None)
+        self.replies[message] = Reply(
+            message, node, None if model is None else SentModel(model), told, None
+        )
         return message
 
     def pull(self, messages: Collection[str]) -> list[Reply]:
@@ -147,3 +151,32 @@ def test_a_wrong_setting_is_told_in_one_line(values: dict[str, Any], message: st
     with pytest.raises(SettingsError, match=message) as caught:
         FederationSettings(**values)
     assert "\n" not in str(caught.value)
+
+
+FROZEN = """
+def model():
+    net = nn.Linear(3, 2)
+    net.bias.requires_grad_(False).{fill}
+    return net
+"""
+
+
+def test_frozen_parameters_are_not_sent_and_stand_in_the_final_model(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(APP + FROZEN.format(fill="fill_(0.5)"))
+    sites = AtOnce()
+    settings = FederationSettings(max_updates=2, min_clients=2, strategy={"name": "fedavg"})
+    serve(settings, load_app(app), sites, tmp_path / "run")
+    sent = [set(reply.arrays or ()) for reply in sites.replies.values() if reply.arrays]
+    assert sent
+    assert not any("bias" in name for names in sent for name in names)
+    final = load_file(tmp_path / "run" / "final.safetensors")
+    assert final["bias"].tolist() == [0.5, 0.5]
+
+
+def test_frozen_parameters_that_are_drawn_at_random_are_refused(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(APP + FROZEN.format(fill="numel()"))
+    settings = FederationSettings(max_updates=2, min_clients=2)
+    with pytest.raises(SettingsError, match="frozen parameter 'bias' is drawn at random"):
+        serve(settings, load_app(app), AtOnce(), tmp_path / "run")

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from tests.deployment.exactly_once import records
-from tests.deployment.fake_network import INITIAL, LAYOUT, Clock
+from tests.deployment.fake_network import INITIAL, LAYOUT, Clock, SentModel
 
 from fedcompass import Experiment, simulate
+from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
-from fedcompass.deployment.wire.transport import Reply
+from fedcompass.deployment.wire.messages import Facts, Kind
+from fedcompass.deployment.wire.transport import NodeId, Reply
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -23,28 +24,29 @@ class Stage:
 
     def __init__(self, samples: list[int]) -> None:
         self.samples = samples
-        self.held: dict[int, tuple[str, Arrays]] = {}  # by task
+        self.held: dict[int, tuple[str, FlatState]] = {}  # by task
         self.here: list[Reply] = []
 
-    def nodes(self) -> set[int]:
+    def nodes(self) -> set[NodeId]:
         return set(range(1, len(self.samples) + 1))
 
     def push(
-        self, node: int, kind: Kind, facts: Facts, arrays: Arrays | None, ttl: float
+        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: float
     ) -> str | None:
         message = f"{kind} {facts.get('task', node)}"
         if kind == "query":
-            told: Facts = {"samples": self.samples[node - 1], "site": str(node - 1)}
-            self.here.append(Reply(message, node, {}, told, None))
+            number = int(node) - 1
+            told: Facts = {"samples": self.samples[number], "site": str(number)}
+            self.here.append(Reply(message, node, None, told, None))
         else:
-            assert arrays is not None
-            self.held[int(facts["task"])] = (message, arrays)
+            assert model is not None
+            self.held[int(facts["task"])] = (message, model)
         return message
 
     def answer(self, event: dict[str, Any]) -> None:
-        message, arrays = self.held.pop(event["task"])
+        message, model = self.held.pop(event["task"])
         facts: Facts = {"steps_done": event["steps_done"], "seconds": event["compute_seconds"]}
-        self.here.append(Reply(message, int(event["client"]) + 1, arrays, facts, None))
+        self.here.append(Reply(message, int(event["client"]) + 1, SentModel(model), facts, None))
 
     def pull(self, messages: Collection[str]) -> list[Reply]:
         here, self.here = self.here, []

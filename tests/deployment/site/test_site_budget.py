@@ -105,7 +105,7 @@ def test_a_site_without_a_budget_keeps_no_account(tmp_path: Path) -> None:
 
 def test_a_map_style_dataset_is_drawn_from_too(tmp_path: Path) -> None:
     given = samples()
-    data = TensorDataset(given.inputs, given.targets)
+    data = TensorDataset(given.tensor, given.targets)
     trainer = Trainer(data=data, optimizer=SGD, batch_size=1)  # some batches are empty
     assert rounds(tmp_path, trainer).run(start_state()[1], steps=12, task=1).steps_done == 12
 
@@ -116,7 +116,7 @@ def wrong(what: str, folder: Path) -> SiteRounds:
             return rounds(folder, CountingTrainer())
         case "a loader":
             given = samples()
-            loader = DataLoader(TensorDataset(given.inputs, given.targets), 4)
+            loader = DataLoader(TensorDataset(given.tensor, given.targets), 4)
             return rounds(folder, Trainer(data=loader, optimizer=SGD))
         case "batch norm":
             trainer = Trainer(data=samples(), optimizer=SGD)

@@ -176,7 +176,7 @@ def test_a_map_style_dataset_gives_the_batches_of_its_tensors() -> None:
     data = samples()
     plain, wrapped = (
         CountingTrainer(),
-        CountingTrainer(data=TensorDataset(data.inputs, data.targets)),
+        CountingTrainer(data=TensorDataset(data.tensor, data.targets)),
     )
     assert torch.equal(ended(plain).trainable, ended(wrapped).trainable)
     assert wrapped.sample_count() == 20
@@ -203,7 +203,7 @@ def test_a_stream_goes_on_from_round_to_round_and_starts_again_at_its_end() -> N
 
 def test_a_loader_keeps_its_own_batches() -> None:
     data = samples()
-    loader = DataLoader(TensorDataset(data.inputs, data.targets), batch_size=5)
+    loader = DataLoader(TensorDataset(data.tensor, data.targets), batch_size=5)
     trainer = CountingTrainer(data=loader)
     ended(trainer, steps=6)
     assert [len(inputs) for inputs, _ in trainer.batches] == [5] * 6

@@ -40,7 +40,7 @@ class Papers:
         folder.mkdir(exist_ok=True)
         make_authority(folder, "trial")
         make_server_certificate(folder, folder, [])
-        self.server = Identity(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+        self.server = Identity(folder / "ca.crt", folder / "server.crt", folder / "server.key")
         for site in sites:
             self.certify(site)
         self.roster = folder / "roster.toml"
@@ -54,11 +54,11 @@ class Papers:
 
     def identity(self, site: str) -> Identity:
         home = self.folder / site
-        return Identity(self.folder / "ca.pem", home / "site.pem", home / "site.key")
+        return Identity(self.folder / "ca.crt", home / "site.crt", home / "site.key")
 
     def list_only(self, *sites: str) -> None:
         prints = {
-            site: [fingerprint_of((self.folder / site / "site.pem").read_bytes())] for site in sites
+            site: [fingerprint_of((self.folder / site / "site.crt").read_bytes())] for site in sites
         }
         self.roster.write_text(roster_text(prints))
 

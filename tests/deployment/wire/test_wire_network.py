@@ -160,7 +160,7 @@ def test_a_site_that_starts_before_its_server_connects_when_that_is_there(
             port = first.port
         async with attending(papers, "north", tmp_path / "north", f"127.0.0.1:{port}") as north:
             await until(lambda: north.notices)
-            assert "unavailable" in north.notices[0]
+            assert "no connection to the server" in north.notices[0]
             async with serving(papers, tmp_path / "server", port=port) as server:
                 await until(lambda: "north" in server.service.sites)
 

@@ -39,6 +39,13 @@ def test_a_roster_names_sites_by_their_certificates() -> None:
     assert read_roster(text).names == {A: "north", B: "south.lab-2", "c" * 64: "south.lab-2"}
 
 
+def test_a_roster_keeps_the_order_of_sites_and_of_a_sites_certificates() -> None:
+    sites = {"south": ["c" * 64, B], "north": [A]}
+    read = read_roster(roster_text(sites)).fingerprints
+    assert read == sites
+    assert list(read) == ["south", "north"]
+
+
 def test_fingerprints_may_be_written_as_openssl_prints_them() -> None:
     printed = ":".join(["AB"] * 32)
     assert read_roster(f'north = ["{printed}"]').names == {"ab" * 32: "north"}

@@ -55,7 +55,7 @@ async def serve(folder: Path, port: int, tasks: int) -> None:
         return Verdict(True)
 
     papers = folder / "papers"
-    identity = Identity(papers / "ca.pem", papers / "server.pem", papers / "server.key")
+    identity = Identity(papers / "ca.crt", papers / "server.crt", papers / "server.key")
     service = FederationService(
         folder / "server", RosterFile(papers / "roster.toml"), LAYOUT, receive, LIMITS
     )
@@ -105,7 +105,7 @@ async def attend(folder: Path, port: int) -> None:
     link = SiteLink(
         folder / "site",
         f"127.0.0.1:{port}",
-        Identity(papers / "ca.pem", north / "site.pem", north / "site.key"),
+        Identity(papers / "ca.crt", north / "site.crt", north / "site.key"),
         samples=1,
         layout=LAYOUT,
         software="0",

@@ -1,11 +1,13 @@
-"""A federation's own certificate authority, the server's certificate and each site's key.
+"""A federation's own certificate authority (CA), and what it signs for the server and the sites.
 
-Private files are readable by their owner only, from the moment they exist.
+Secret, and readable by its owner only from the moment it exists: `ca.key` (who has it can pose as
+the server; the operator keeps it, best offline), `server.key` (stays on the
+server) and each `site.key` (stays at its site). Certificates and requests (`.crt`, `.csr`) are
+public. A renewed certificate is for the same key, so that no secret has to travel for it.
 """
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,35 +22,159 @@ except ImportError:
     raise MissingExtra("cryptography", "deploy", "making certificates") from None
 
 __all__ = [
-    "CertificateFacts",
-    "check_dates",
+    "SIGNED_DAYS",
+    "Authority",
     "make_authority",
+    "make_key",
     "make_server_certificate",
     "make_site_certificate",
-    "make_site_key",
-    "read_certificate",
+    "read_key",
 ]
 
+SIGNED_DAYS = 398  # what TLS clients accept at most of a server
 _AUTHORITY_DAYS = 3650
-_SERVER_DAYS = 398  # what TLS clients accept at most of a server
 _BACKDATED = timedelta(hours=1)  # a site whose clock is a little slow still trusts it
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateFacts:
-    """What a certificate says about itself."""
+class Authority:
+    """The CA in a folder with `ca.key` and `ca.crt`; gives certificates in the PEM format.
 
-    subject: str
-    not_before: datetime
-    not_after: datetime
-    names: tuple[str, ...]
+    Raises:
+        ProjectError: `ca.key` is not there, or is not the key of `ca.crt`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._key = read_key(folder / "ca.key")
+        try:
+            self._certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        except OSError as error:
+            raise ProjectError(f"{error.filename}: {error.strerror}; bring it back") from None
+        except ValueError:
+            raise ProjectError(f"{folder}/ca.crt is damaged; bring back the right one") from None
+        if self._key.public_key() != self._certificate.public_key():
+            raise ProjectError(
+                f"{folder}/ca.key is not the key of ca.crt; bring back this federation's own"
+            )
+
+    def server_certificate(
+        self, public_key: ec.EllipticCurvePublicKey, hosts: Iterable[str], days: int = SIGNED_DAYS
+    ) -> bytes:
+        """A server's; loopback is always among its hosts."""
+        reached = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
+        names = x509.SubjectAlternativeName([_alternative_name(host) for host in reached])
+        builder = self._builder(reached[0], public_key, days).add_extension(names, critical=False)
+        return self._signed(builder, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH)
+
+    def site_certificate(
+        self, public_key: ec.EllipticCurvePublicKey, name: str, days: int = SIGNED_DAYS
+    ) -> bytes:
+        """A site's; who it is for the server the roster says."""
+        builder = self._builder(name, public_key, days)
+        return self._signed(builder, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH)
+
+    def own_certificate(self, days: int = _AUTHORITY_DAYS) -> bytes:
+        """The CA's own with later dates; who has either trusts what it has signed and will sign."""
+        return _authority_certificate(self._key, self._certificate.subject, days)
+
+    def _builder(
+        self, subject: str, public_key: ec.EllipticCurvePublicKey, days: int
+    ) -> x509.CertificateBuilder:
+        return _builder(_named(subject), self._certificate.subject, public_key, days)
+
+    def _signed(self, builder: x509.CertificateBuilder, usage: x509.ObjectIdentifier) -> bytes:
+        own = self._key.public_key()
+        certificate = (
+            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return _pem(certificate)
 
 
 def make_authority(folder: Path, name: str, days: int = _AUTHORITY_DAYS) -> None:
-    """Write a new certificate authority: `ca.key` (secret) and `ca.pem`."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    """Write a new certificate authority: `ca.key` (secret) and `ca.crt`."""
+    key = make_key(folder / "ca.key")
     subject = _named(f"{name} federation CA")
-    builder = _builder(subject, subject, key.public_key(), days)
+    (folder / "ca.crt").write_bytes(_authority_certificate(key, subject, days))
+
+
+def make_server_certificate(
+    authority: Path, folder: Path, hosts: Iterable[str], days: int = SIGNED_DAYS
+) -> None:
+    """Write `server.key` (secret) and `server.crt`, signed by the authority in `authority`.
+
+    Args:
+        authority: the folder with `ca.key` and `ca.crt`.
+        folder: where to write.
+        hosts: names and addresses by which sites reach the server; loopback is always added.
+        days: how long it is valid from now; below 0 it has expired already.
+
+    Raises:
+        ProjectError: `ca.key` is not there, or is not the key of `ca.crt`; nothing was written.
+    """
+    signer = Authority(authority)
+    key = make_key(folder / "server.key").public_key()
+    (folder / "server.crt").write_bytes(signer.server_certificate(key, hosts, days))
+
+
+def make_site_certificate(
+    authority: Path, folder: Path, name: str, days: int = SIGNED_DAYS
+) -> None:
+    """Write `site.key` (secret) and `site.crt`, by which a site proves who it is.
+
+    Args:
+        authority: the folder with `ca.key` and `ca.crt`.
+        folder: where to write.
+        name: the site's; who it is for the server the roster says.
+        days: how long it is valid from now; below 0 it has expired already.
+
+    Raises:
+        ProjectError: `ca.key` is not there, or is not the key of `ca.crt`; nothing was written.
+    """
+    signer = Authority(authority)
+    key = make_key(folder / "site.key").public_key()
+    (folder / "site.crt").write_bytes(signer.site_certificate(key, name, days))
+
+
+def make_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Write a new private key.
+
+    Raises:
+        ProjectError: there is one already.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    write_secret(
+        path,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+    return key
+
+
+def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A private key.
+
+    Raises:
+        ProjectError: it is missing, damaged or of another kind.
+    """
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except FileNotFoundError:
+        raise ProjectError(f"{path} is not here; bring it back for this") from None
+    except OSError as error:
+        raise ProjectError(f"{path}: {error.strerror}") from None
+    except (ValueError, TypeError):  # TypeError: it is encrypted
+        raise ProjectError(f"{path} is damaged; bring back the right one") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ProjectError(f"{path} is not an EC private key; bring back the right one")
+    return key
+
+
+def _authority_certificate(key: ec.EllipticCurvePrivateKey, subject: x509.Name, days: int) -> bytes:
     usage = x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -60,157 +186,15 @@ def make_authority(folder: Path, name: str, days: int = _AUTHORITY_DAYS) -> None
         encipher_only=False,
         decipher_only=False,
     )
+    own = key.public_key()
     certificate = (
-        builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        _builder(subject, subject, own, days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(own), critical=False)
         .sign(key, hashes.SHA256())
     )
-    write_secret(folder / "ca.key", _private_pem(key))
-    (folder / "ca.pem").write_bytes(_certificate_pem(certificate))
-
-
-def make_server_certificate(
-    authority: Path, folder: Path, hosts: Iterable[str], days: int = _SERVER_DAYS
-) -> None:
-    """Write `server.key` (secret) and `server.pem`, signed by the authority in `authority`.
-
-    Args:
-        authority: the folder with `ca.key` and `ca.pem`.
-        folder: where to write.
-        hosts: names and addresses by which sites reach the server; loopback is always added.
-        days: how long it is valid from now; below 0 it has expired already.
-
-    Raises:
-        ProjectError: `ca.key` is not there, or is not the key of `ca.pem`; nothing was written.
-    """
-    reached = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
-    usage = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
-    _sign(authority, folder / "server", reached[0], reached, usage, days)
-
-
-def make_site_certificate(
-    authority: Path, folder: Path, name: str, days: int = _SERVER_DAYS
-) -> None:
-    """Write `site.key` (secret) and `site.pem`, by which a site proves who it is.
-
-    Args:
-        authority: the folder with `ca.key` and `ca.pem`.
-        folder: where to write.
-        name: the site's; who it is for the server the roster says.
-        days: how long it is valid from now; below 0 it has expired already.
-
-    Raises:
-        ProjectError: `ca.key` is not there, or is not the key of `ca.pem`; nothing was written.
-    """
-    usage = x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH
-    _sign(authority, folder / "site", name, [], usage, days)
-
-
-def _sign(
-    authority: Path,
-    path: Path,
-    subject: str,
-    hosts: list[str],
-    usage: x509.ObjectIdentifier,
-    days: int,
-) -> None:
-    """Write a new key and its certificate, `path` with .key and .pem."""
-    signer, parent = _authority(authority)
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_named(subject), parent.subject, key.public_key(), days)
-    if hosts:
-        names = x509.SubjectAlternativeName([_alternative_name(host) for host in hosts])
-        builder = builder.add_extension(names, critical=False)
-    certificate = (
-        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
-        .sign(signer, hashes.SHA256())
-    )
-    write_secret(path.with_name(f"{path.name}.key"), _private_pem(key))
-    path.with_name(f"{path.name}.pem").write_bytes(_certificate_pem(certificate))
-
-
-def make_site_key(private: Path, public: Path) -> None:
-    """Write a site's identity: an EC key pair in the OpenSSH form that SuperNodes read."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    encoding, forms = serialization.Encoding, serialization.PublicFormat
-    write_secret(
-        private,
-        key.private_bytes(
-            encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-        ),
-    )
-    public.write_bytes(key.public_key().public_bytes(encoding.OpenSSH, forms.OpenSSH) + b"\n")
-
-
-def check_dates(path: Path, remedy: str) -> CertificateFacts:
-    """What a certificate says, if it is valid today.
-
-    Args:
-        path: the certificate.
-        remedy: what to do about one that has expired.
-
-    Raises:
-        ProjectError: it is not, or it is no certificate.
-    """
-    facts = read_certificate(path)
-    now = datetime.now(UTC)
-    if now > facts.not_after:
-        raise ProjectError(f"{path} expired on {facts.not_after:%Y-%m-%d}; {remedy}")
-    if now < facts.not_before:
-        raise ProjectError(
-            f"{path} is valid from {facts.not_before:%Y-%m-%d %H:%M} UTC; here it is "
-            f"{now:%Y-%m-%d %H:%M} UTC: is this machine's clock right?"
-        )
-    return facts
-
-
-def read_certificate(path: Path) -> CertificateFacts:
-    """What a PEM certificate says.
-
-    Raises:
-        ProjectError: it is missing or not a certificate.
-    """
-    try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    except OSError as error:
-        raise ProjectError(f"certificate {path}: {error.strerror}") from None
-    except ValueError:
-        raise ProjectError(f"{path} is not a PEM certificate; ask for it again") from None
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        names = tuple(str(name.value) for name in extension.value)
-    except x509.ExtensionNotFound:
-        names = ()
-    return CertificateFacts(
-        certificate.subject.rfc4514_string(),
-        certificate.not_valid_before_utc,
-        certificate.not_valid_after_utc,
-        names,
-    )
-
-
-def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """An authority's key and certificate, once it is sure that they belong together."""
-    path = folder / "ca.key"
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-        certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-    except FileNotFoundError as error:
-        raise ProjectError(
-            f"{error.filename} is not here; bring it back for this: it signs the certificate"
-        ) from None
-    except ValueError:
-        raise ProjectError(f"{path} or ca.pem is damaged; bring back the right one") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ProjectError(f"{path} is not an EC private key; bring back the right one")
-    if key.public_key() != certificate.public_key():
-        raise ProjectError(f"{path} is not the key of ca.pem; bring back this federation's own")
-    return key, certificate
+    return _pem(certificate)
 
 
 def _named(common_name: str) -> x509.Name:
@@ -241,13 +225,5 @@ def _alternative_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _certificate_pem(certificate: x509.Certificate) -> bytes:
+def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)

@@ -6,30 +6,31 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from fedcompass import __version__
 from fedcompass.deployment.addresses import split_address
-from fedcompass.deployment.flower_engine.site_checks import (
-    check_admission,
-    check_clock,
-    read_private_key,
+from fedcompass.deployment.certificate_dates import (
+    WARNED_AHEAD,
+    check_dates,
+    public_key_of,
+    read_certificate,
 )
-from fedcompass.deployment.operator.certificates import check_dates, read_certificate
+from fedcompass.deployment.operator.certificates import read_key
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.project import RENEW, ServerProject
-from fedcompass.deployment.site.site_folder import SiteFolder, SiteSettings
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
+from fedcompass.own_code import short
 
 __all__ = ["CheckResult", "check_server", "check_site"]
 
-_SOON = timedelta(days=30)
 _SPACE = 1 << 30  # bytes
 _CONNECT = 10.0  # seconds to wait for a connection
-_FLOWER = ("1.41.", "fedcompass deploys on flwr 1.41")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +48,42 @@ class CheckResult:
 
 
 def check_site(folder: Path) -> Iterator[CheckResult]:
-    """Look at a site's folder, key, certificate, connection, clock, app and data, in this order."""
-    yield from _versions()
+    """Look at a site's folder, key, certificate, connection, admission, app and data, in order."""
+    yield _version()
     try:
         site = SiteFolder(folder)
     except FedcompassError as error:
         yield CheckResult("settings", False, str(error))
         return
-    yield CheckResult("settings", True, f"site {site.settings.name} of {site.settings.server}")
-    if site.key is not None and site.authority is not None:
-        yield _finding("key", lambda: _key(site.key))
-        yield _finding("certificate", lambda: _certificate(site.authority))
-    connected = _finding("connection", lambda: _connection(site.settings.server, site.authority))
+    settings, identity = site.settings, site.identity
+    yield CheckResult("settings", True, f"site {settings.name} of {settings.server}")
+    yield _finding("key", lambda: _key(identity))
+    yield _finding("certificate", lambda: _certificates(identity))
+    connected = _finding("connection", lambda: _connection(settings.server, identity))
+    if settings.proxy is not None:
+        connected = CheckResult("connection", None, f"through {settings.proxy}: see admission")
     yield connected
-    if connected.ok:
-        yield _finding("clock", lambda: check_clock(site.settings.server, site.authority))
-        if _runs(site):
-            yield CheckResult("admission", None, "not checked: this site is running")
-        elif site.key is not None:
-            yield _finding("admission", lambda: check_admission(site))
+    if connected.ok is False:
+        yield CheckResult("admission", None, "not checked: no connection to the server")
     else:
-        for what in ("clock", "admission"):
-            yield CheckResult(what, None, "not checked: no connection to the server")
-    if site.settings.client_app != SiteSettings.model_fields["client_app"].default:
-        yield _finding("client app", lambda: _client_app(site))
+        yield _finding("admission", lambda: _admission(site))
     yield _finding("app and data", lambda: _site_app(site))
 
 
 def check_server(folder: Path) -> Iterator[CheckResult]:
     """Look at the server's folder, secrets, certificate, port, sites, app and disk."""
-    yield from _versions()
+    yield _version()
     try:
         project = ServerProject(folder)
     except FedcompassError as error:
         yield CheckResult("settings", False, str(error))
         return
     network = project.network
-    name = project.federation.chosen_strategy().name
+    name = short(project.federation.chosen_strategy().name)
     yield CheckResult("settings", True, f"{name}, sites connect to {network.address}")
     yield _finding("secrets", lambda: _secrets(project))
-    if not network.insecure:
-        yield _finding("certificate", lambda: _server_certificate(project))
-        yield _finding("sites", lambda: _sites(project))
+    yield _finding("certificate", lambda: _server_certificate(project))
+    yield _finding("sites", lambda: _sites(project))
     yield _finding("port", lambda: _port(project))
     yield _finding("disk", lambda: _disk(project.folder))
     yield _finding("app", lambda: _server_app(project))
@@ -101,8 +96,8 @@ def _finding(what: str, look: Callable[[], str]) -> CheckResult:
         return CheckResult(what, False, str(error))
 
 
-def _connection(address: str, authority: Path | None) -> str:
-    """Open a connection and, with TLS, see that the certificate is the federation's.
+def _connection(address: str, identity: Identity) -> str:
+    """Open a connection, and see that the server's certificate is the federation's.
 
     Raises:
         ProjectError: it cannot be opened, or the other side is somebody else.
@@ -110,9 +105,8 @@ def _connection(address: str, authority: Path | None) -> str:
     host, port = split_address(address)
     try:
         with socket.create_connection((host, port), _CONNECT) as plain:
-            if authority is None:
-                return f"{address} answers, without TLS"
-            context = ssl.create_default_context(cafile=str(authority))
+            context = ssl.create_default_context(cafile=str(identity.authority))
+            context.set_alpn_protocols(["h2"])
             with context.wrap_socket(plain, server_hostname=host) as secured:
                 return f"{address} answers, {secured.version()}, and is the federation's server"
     except ssl.SSLCertVerificationError as error:
@@ -129,47 +123,44 @@ def _connection(address: str, authority: Path | None) -> str:
         ) from None
 
 
-def _versions() -> Iterator[CheckResult]:
+def _admission(site: SiteFolder) -> str:
+    """Ask the server for a model that no site has: only one on its roster hears that."""
+    import asyncio
+
+    from fedcompass.deployment.wire.site_link import is_admitted
+
+    asyncio.run(is_admitted(site.settings.server, site.identity, site.settings.proxy))
+    return "the server admits this certificate"
+
+
+def _version() -> CheckResult:
     try:
-        flower = version("flwr")
+        says = f"fedcompass {__version__}, grpcio {version('grpcio')}"
     except PackageNotFoundError:
-        yield CheckResult("version", False, str(MissingExtra("flwr", "deploy", "a deployment")))
-        return
-    start, why = _FLOWER
-    says = f"fedcompass {__version__}, flwr {flower}"
-    fits = flower.startswith(start)
-    yield CheckResult(
-        "version", fits, says if fits else f"{says}; {why}: reinstall fedcompass[deploy]"
-    )
+        return CheckResult("version", False, str(MissingExtra("grpc", "deploy", "a deployment")))
+    return CheckResult("version", True, says)
 
 
-def _key(path: Path | None) -> str:
-    assert path is not None
-    check_private(path)
-    key = read_private_key(path)
-    return f"{path.name} is private, curve {key.curve.name}"
+def _key(identity: Identity) -> str:
+    check_private(identity.key)
+    key = read_key(identity.key)
+    if key.public_key() != public_key_of(identity.certificate):
+        raise ProjectError(
+            f"{identity.key} is not the key of {identity.certificate.name}; ask for a new folder"
+        )
+    return f"{identity.key.name} is private, and the certificate's"
 
 
-def _certificate(path: Path | None, remedy: str = "ask for a new one") -> str:
-    assert path is not None
+def _certificates(identity: Identity) -> str:
+    authority, own = (_certificate(path) for path in (identity.authority, identity.certificate))
+    return f"{own}; {authority}"
+
+
+def _certificate(path: Path, remedy: str = "ask for a new one") -> str:
     facts = check_dates(path, remedy)
     left = facts.not_after - datetime.now(UTC)
-    soon = f", in {left.days} days: renew it soon" if left < _SOON else ""
+    soon = f", in {left.days} days: renew it soon" if left < WARNED_AHEAD else ""
     return f"{path.name} is valid until {facts.not_after:%Y-%m-%d}{soon}"
-
-
-def _runs(site: SiteFolder) -> bool:
-    """Whether `fedcompass deploy site` has it; the server admits a key once at a time."""
-    from fedcompass.deployment.operator.running_site import is_running
-
-    return is_running(site)
-
-
-def _client_app(site: SiteFolder) -> str:
-    from fedcompass.deployment.flower_engine.own_client_app import load_client_app
-
-    load_client_app(site.settings.client_app, site.folder)
-    return f"{site.settings.client_app} is a ClientApp"
 
 
 def _site_app(site: SiteFolder) -> str:
@@ -191,14 +182,14 @@ def _parameters(app: Any) -> str:
 
 def _secrets(project: ServerProject) -> str:
     project.check_secrets()
-    if (project.secrets / "ca.key").exists():
-        check_private(project.secrets / "ca.key")
+    if (project.certificates / "ca.key").exists():
+        check_private(project.certificates / "ca.key")
         return "private; ca.key is here: keep it offline once all sites are set up"
     return "private"
 
 
 def _server_certificate(project: ServerProject) -> str:
-    path = project.secrets / "server.pem"
+    path = project.identity.certificate
     host, _ = split_address(project.network.address)
     says = _certificate(path, RENEW)
     names = read_certificate(path).names
@@ -210,17 +201,13 @@ def _server_certificate(project: ServerProject) -> str:
 
 
 def _sites(project: ServerProject) -> str:
-    from fedcompass.deployment.flower_engine.control import read_public_key
-
-    keys = project.public_keys()
-    for path in keys.values():
-        read_public_key(path)
-    if len(keys) < project.federation.min_clients:
+    names, needed = project.site_names(), project.federation.min_clients
+    if len(names) < needed:
         raise ProjectError(
-            f"{len(keys)} sites have keys but min_clients is {project.federation.min_clients}: "
-            "the run would never start"
+            f"{len(names)} sites are on the roster but min_clients is {needed}: the run would "
+            "never start"
         )
-    return f"{len(keys)}: {', '.join(keys)}"
+    return f"{len(names)}: {', '.join(names)}"
 
 
 def _port(project: ServerProject) -> str:

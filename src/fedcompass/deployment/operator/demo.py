@@ -1,7 +1,7 @@
 """`fedcompass deploy demo`: a whole federation on this machine, with sites of unequal speed.
 
-A SuperLink, its ServerApp, and a SuperNode and a worker for each site, with TLS and keys as in a
-real one. Sites sleep in every step as their pace says: the machine's own speed hardly counts.
+A server, and a process and a worker for each site, with certificates as in a real one. Sites sleep
+in every step as their pace says: the machine's own speed hardly counts.
 """
 
 import json
@@ -22,16 +22,14 @@ from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.deployment.operator.running_server import RunningServer
 from fedcompass.deployment.operator.running_site import RunningSite
 from fedcompass.deployment.server.project import ServerProject
-from fedcompass.deployment.site import forwarder
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import free_port
-from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError, WorkerLost
+from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["Demo", "DemoPlan", "DemoRun", "paces"]
 
 _APP = "from fedcompass.deployment.demo_app import model, test_set, trainer\n"
-_POLL: Seconds = 0.2  # all processes share this machine's cores
 _LATEST = 1.6  # λ: what a task costs beside its steps varies on a machine that many share
 _TICK: Seconds = 0.1
 _PATIENCE: Seconds = 180.0  # for sites to come up on a busy machine
@@ -51,8 +49,6 @@ class DemoPlan:
     max_seconds: a run that has not reached its target by then is stopped.
     max_updates: likewise; None is no limit.
     seed: of the split of the data and the initial model.
-    idle_seconds: how often sites without work ask for it; None is Flower's own 3 seconds, which are
-        as long as a whole task here.
     """
 
     sites: int = 5
@@ -65,7 +61,6 @@ class DemoPlan:
     max_seconds: Seconds = 600.0
     max_updates: int | None = None
     seed: int = 0
-    idle_seconds: Seconds | None = 0.25
 
     def __post_init__(self) -> None:
         if not 1 <= self.sites <= 20:
@@ -78,8 +73,6 @@ class DemoPlan:
             )
         if not 0 <= self.seconds_per_step < inf:
             raise SettingsError(f"seconds_per_step is {self.seconds_per_step}; allowed: 0 or more")
-        if self.idle_seconds is not None and not 0 < self.idle_seconds <= 3:
-            raise SettingsError(f"idle_seconds is {self.idle_seconds}; allowed: above 0, at most 3")
         for name in self.strategies:  # all of them before the first one runs for minutes
             strategies.strategy(name)
 
@@ -191,12 +184,10 @@ class Demo:
                     "seed": self.plan.seed,
                 },
             }
-            if self.plan.idle_seconds is not None:
-                record["idle_seconds"] = self.plan.idle_seconds
             (folder / "site.toml").write_text(tomli_w.dumps(record), encoding="utf-8")
 
     def _begin(self, project: Path, strategy: str) -> None:
-        """Start a run; the first starts the SuperLink and the sites, too."""
+        """Start a run; the first starts the sites, too."""
         plan, run = self.plan, self.folder / strategy
         settings: dict[str, Any] = {
             "server": ServerProject(project).network.model_dump(),
@@ -205,7 +196,6 @@ class Demo:
         (project / "deployment.toml").write_text(tomli_w.dumps(settings), encoding="utf-8")
         read = ServerProject(project)
         if self._server is not None:
-            self._rest()
             self._tell(f"{strategy}: the same {plan.sites} sites, a new model")
             self._server.go_on_with(read, run)
             return
@@ -214,36 +204,22 @@ class Demo:
             site = RunningSite(SiteFolder(project / "sites" / name))
             self._sites.append(site)
             site.start()
-        self._server = RunningServer(read, run)
-        self._server.start()
         self._until_ready()
         self._tell(f"{strategy}: all sites are ready")
-
-    def _rest(self) -> None:
-        """Have the sites end the tasks of the run before, so that the next finds them free."""
-        for site in self._sites:
-            site.drop_task()
-        sleep(_TICK)
-        self._until_ready()
+        self._server = RunningServer(read, run)
+        self._server.start()
 
     def _until_ready(self) -> None:
-        """Wait until every worker answers and every SuperNode is connected."""
-        assert self._server is not None
+        """Wait until every worker has loaded model and data."""
         until = monotonic() + _PATIENCE
-        while not (all(map(_answers, self._sites)) and self._all_online()):
+        while slow := [site for site in self._sites if not site.ready]:
             if monotonic() > until:
-                slow = [s for s in self._sites if not _answers(s)] or self._sites
                 raise ProcessFailed(
                     f"{slow[0].site.settings.name} was not ready after {_PATIENCE:g} s; "
                     f"see {slow[0].site.state}"
                 )
             self._restart_dead()
             sleep(_TICK)
-
-    def _all_online(self) -> bool:
-        assert self._server is not None
-        nodes = self._server.nodes()
-        return len(nodes) == self.plan.sites and all(node.online for node in nodes)
 
     def _restart_dead(self) -> None:
         for site in self._sites:
@@ -284,17 +260,9 @@ def _federation(plan: DemoPlan, strategy: str) -> dict[str, Any]:
         "min_clients": plan.sites,
         "target": plan.target,
         "max_seconds": plan.max_seconds,
-        "poll_interval": _POLL,
+        "watch_interval": 0.2,
     }
     return settings if plan.max_updates is None else {**settings, "max_updates": plan.max_updates}
-
-
-def _answers(site: RunningSite) -> bool:
-    try:
-        forwarder.query(site.socket, patience=0.0)
-    except WorkerLost:
-        return False
-    return True
 
 
 def _words(numbers: list[float]) -> str:

@@ -1,113 +1,107 @@
 """`fedcompass deploy init`: the folder of a new federation, and what each site is handed."""
 
-import secrets
 import shutil
 import tempfile
-from collections.abc import Sequence
-from itertools import count, islice
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedcompass.deployment.addresses import is_loopback, split_address
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedcompass.deployment.addresses import split_address
 from fedcompass.deployment.operator import project_texts as texts
 from fedcompass.deployment.operator.certificates import (
+    Authority,
     make_authority,
+    make_key,
     make_server_certificate,
-    make_site_key,
 )
-from fedcompass.deployment.private_files import write_secret
-from fedcompass.deployment.server.project import ServerProject
-from fedcompass.deployment.site.site_folder import SiteFolder, valid_name
-from fedcompass.errors import FedcompassError, ProjectError, SettingsError
+from fedcompass.deployment.site.site_folder import valid_name
+from fedcompass.deployment.wire.site_roster import fingerprint_of, roster_text
+from fedcompass.errors import ProjectError, SettingsError
 
-__all__ = ["add_sites", "init_project", "renew_certificate"]
-
-_TOKEN_BYTES = 32
+__all__ = ["certify_site", "init_project", "write_site"]
 
 
-def init_project(
-    folder: Path, address: str, sites: Sequence[str], *, insecure: bool = False
-) -> None:
-    """Write a federation's folder: app, settings, certificates, keys, units and read-me files.
+def init_project(folder: Path, address: str, sites: Sequence[str]) -> None:
+    """Write a federation's folder: app, settings, certificates, roster, units, a folder per site.
 
     Args:
-        folder: new, or empty.
+        folder: new, or empty; it stays so if anything goes wrong.
         address: host:port by which the sites reach the server.
         sites: their names.
-        insecure: no TLS, no keys; loopback only.
 
     Raises:
-        ProjectError: the folder holds something already.
+        ProjectError: the folder holds something already, or cannot be written.
         SettingsError: the address or a name cannot be used.
     """
-    host, _ = split_address(address)
+    split_address(address)
     names = _distinct(sites)
-    if insecure and not is_loopback(host):
-        raise SettingsError(
-            f"--insecure with address {address!r}; allowed without TLS: 127.0.0.1 only"
-        )
-    _fresh(folder)
-    private = folder / "server"
-    private.mkdir(mode=0o700)
-    write_secret(private / "control.token", secrets.token_urlsafe(_TOKEN_BYTES).encode())
-    write_secret(private / "executor.secret", secrets.token_bytes(_TOKEN_BYTES))
-    if not insecure:
-        make_authority(private, folder.resolve().name)
-        make_server_certificate(private, private, [host])
-    (folder / "app.py").write_text(texts.APP, encoding="utf-8")
-    settings = texts.deployment_toml(address, len(names), insecure=insecure)
-    (folder / "deployment.toml").write_text(settings, encoding="utf-8")
-    (folder / "README.md").write_text(texts.server_readme(address), encoding="utf-8")
-    (folder / ".gitignore").write_text(texts.GITIGNORE, encoding="utf-8")
+    with _filled_at_once(folder) as beside:
+        _write_server(beside, folder.resolve(), address, len(names))
+        prints = {}
+        for number, name in enumerate(names):
+            site = beside / "sites" / name
+            site.mkdir(mode=0o700)
+            write_site(beside, site, address, number, len(names))
+            prints[name] = [certify_site(beside, site)]
+        (beside / "roster.toml").write_text(roster_text(prints), encoding="utf-8")
+
+
+def write_site(project: Path, site: Path, address: str, number: int, of: int) -> None:
+    """Write what a site needs but its certificate; its name is the folder's."""
+    name = site.name
+    shutil.copy(project / "app.py", site / "app.py")
+    settings = texts.site_toml(name, address, number, of)
+    (site / "site.toml").write_text(settings, encoding="utf-8")
+    (site / "README.md").write_text(texts.site_readme(name, address), encoding="utf-8")
+    (site / "fedcompass-site.service").write_text(texts.site_unit(name), encoding="utf-8")
+
+
+def certify_site(
+    project: Path, site: Path, own_key: ec.EllipticCurvePublicKey | None = None
+) -> str:
+    """Write `site.key` (secret), `site.crt` and `ca.crt` for a site of the folder's name.
+
+    Args:
+        project: the federation's folder.
+        site: the site's.
+        own_key: the public half of a key that the site has made and keeps; then no key is written.
+
+    Returns:
+        The certificate's fingerprint, for the roster.
+
+    Raises:
+        ProjectError: the CA's key is not here; nothing was written.
+    """
+    certificates, name = project / "certificates", site.name
+    signer = Authority(certificates)
+    key = make_key(site / "site.key").public_key() if own_key is None else own_key
+    certificate = signer.site_certificate(key, name)
+    (site / "site.crt").write_bytes(certificate)
+    shutil.copy(certificates / "ca.crt", site / "ca.crt")
+    (certificates / "sites" / f"{name}.crt").write_bytes(certificate)
+    return fingerprint_of(certificate)
+
+
+def _write_server(folder: Path, final: Path, address: str, sites: int) -> None:
+    """Write all but the sites; `final` is where the folder will be."""
+    for name in ("certificates", "sites"):
+        (folder / name).mkdir(mode=0o700)
     (folder / "systemd").mkdir()
-    unit = texts.server_unit(folder.resolve())
-    (folder / "systemd" / "fedcompass-server.service").write_text(unit, encoding="utf-8")
-    _write_sites(folder, address, names, range(len(names)), of=len(names), insecure=insecure)
-
-
-def add_sites(folder: Path, names: Sequence[str]) -> None:
-    """Make keys and folders for further sites of a federation that exists.
-
-    Raises:
-        ProjectError: it does not exist, or a site of that name does.
-    """
-    project = ServerProject(folder)
-    network, fresh, taken = project.network, _distinct(names), _numbers(project)
-    numbers = list(islice((number for number in count() if number not in taken), len(fresh)))
-    of = max([*taken, *numbers]) + 1
-    _write_sites(folder, network.address, fresh, numbers, of=of, insecure=network.insecure)
-
-
-def _numbers(project: ServerProject) -> set[int]:
-    """The numbers of the sites that take part, by which the example app splits its data."""
-    names, found = project.public_keys(), set()
-    for name in names:
-        try:
-            number = SiteFolder(project.folder / "sites" / name).settings.settings.get("number")
-        except FedcompassError:  # its folder was handed over and removed
-            number = None
-        if not isinstance(number, int):
-            return set(range(len(names)))
-        found.add(number)
-    return found
-
-
-def renew_certificate(folder: Path) -> None:
-    """Replace the server's certificate by a new one of the same authority; sites notice nothing.
-
-    Raises:
-        ProjectError: the authority's key is not here; the old certificate is untouched.
-    """
-    project = ServerProject(folder)
-    if project.network.insecure:
-        raise ProjectError(f"{folder} is insecure: it has no certificate to renew")
-    host, _ = split_address(project.network.address)
-    with tempfile.TemporaryDirectory(dir=project.secrets, prefix=".renewed-") as beside:
-        make_server_certificate(project.secrets, Path(beside), [host])
-        for name in ("server.key", "server.pem"):
-            present = project.secrets / name
-            if present.exists():
-                present.replace(present.with_suffix(f"{present.suffix}.old"))
-            (Path(beside) / name).replace(present)
+    certificates = folder / "certificates"
+    (certificates / "sites").mkdir()
+    make_authority(certificates, final.name)
+    make_server_certificate(certificates, certificates, [split_address(address)[0]])
+    written = {
+        "app.py": texts.APP,
+        "deployment.toml": texts.deployment_toml(address, sites),
+        "README.md": texts.server_readme(address),
+        ".gitignore": texts.GITIGNORE,
+        "systemd/fedcompass-server.service": texts.server_unit(final),
+    }
+    for name, text in written.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -116,42 +110,37 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return [valid_name(name) for name in names]
 
 
-def _fresh(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
+@contextmanager
+def _filled_at_once(folder: Path) -> Iterator[Path]:
+    """Where to write what is to be in a new or empty folder; it gets all of it, or nothing.
+
+    deployment.toml comes last: a folder without it is no federation.
+    """
+    there = folder.exists()
+    if there and not folder.is_dir():
         raise ProjectError(f"{folder} is a file; choose a new folder")
-    if folder.exists() and any(folder.iterdir()):
+    if there and any(folder.iterdir()):
         raise ProjectError(f"{folder} is not empty; choose a new folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "keys").mkdir()
-        (folder / "sites").mkdir(mode=0o700)
-    except OSError as error:
+        beside = Path(tempfile.mkdtemp(dir=folder, prefix=".init-"))
+        yield beside
+        for path in sorted(beside.iterdir(), key=lambda path: path.name == "deployment.toml"):
+            path.rename(folder / path.name)
+        beside.rmdir()
+    except BaseException as error:
+        _remove(folder, itself=not there)
+        if not isinstance(error, OSError):
+            raise
         raise ProjectError(
             f"{folder} cannot be made: {error.strerror}; choose another folder"
         ) from None
 
 
-def _write_sites(
-    folder: Path,
-    address: str,
-    names: Sequence[str],
-    numbers: Sequence[int],
-    *,
-    of: int,
-    insecure: bool,
-) -> None:
-    for number, name in zip(numbers, names, strict=True):
-        site = folder / "sites" / name
-        try:
-            site.mkdir(mode=0o700)
-        except FileExistsError:
-            raise ProjectError(f"{site} exists already; choose another name") from None
-        if not insecure:
-            public = folder / "keys" / f"{name}.pub"
-            make_site_key(site / "site.key", public)
-            shutil.copy(folder / "server" / "ca.pem", site / "ca.pem")
-        shutil.copy(folder / "app.py", site / "app.py")
-        settings = texts.site_toml(name, address, number, of, insecure=insecure)
-        (site / "site.toml").write_text(settings, encoding="utf-8")
-        (site / "README.md").write_text(texts.site_readme(name, address), encoding="utf-8")
-        (site / "fedcompass-site.service").write_text(texts.site_unit(name), encoding="utf-8")
+def _remove(folder: Path, *, itself: bool) -> None:
+    """Remove what a failure left in a folder that was empty."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if itself:
+            folder.rmdir()

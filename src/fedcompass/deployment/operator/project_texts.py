@@ -47,20 +47,19 @@ def test_set() -> Samples:  # the server measures merged models on it; leave it 
 '''
 
 GITIGNORE = """\
-server/
+certificates/
 sites/
 state/
 run*/
 """
 
 
-def deployment_toml(address: str, sites: int, *, insecure: bool) -> str:
+def deployment_toml(address: str, sites: int) -> str:
     """The server's settings."""
     return f"""\
 [server]
 address = "{address}"       # how the sites reach this machine; the certificate is for this host
 listen = "0.0.0.0"          # which of this machine's addresses to listen on; 0.0.0.0 is all
-insecure = {str(insecure).lower()}
 
 [federation]
 min_clients = {max(sites, 1)}             # it starts when so many are there; others may join later
@@ -76,7 +75,7 @@ max_steps = 200
 """
 
 
-def site_toml(name: str, address: str, number: int, sites: int, *, insecure: bool) -> str:
+def site_toml(name: str, address: str, number: int, sites: int) -> str:
     """A site's settings."""
     return f"""\
 name = "{name}"
@@ -85,7 +84,6 @@ app = "app.py"
 # data = "/path/to/this/site's/data"   # handed to trainer(site) as site.data; never sent anywhere
 device = "cpu"              # or cuda, cuda:1, …
 # threads = 4               # of torch
-insecure = {str(insecure).lower()}
 
 [settings]                  # whatever trainer(site) in app.py wants to know, as site.settings
 number = {number}
@@ -104,20 +102,20 @@ Sites connect to `{address}` (TCP, one port; nothing else has to be open).
    changes.
 2. Set the strategy and when to stop in `deployment.toml`.
 3. Hand each site its folder `sites/NAME/` over a channel you trust: it holds the site's private
-   key. Then delete your copy of `site.key`; the server needs only `keys/NAME.pub`.
+   key. Then delete your copy of `site.key`; the server does not need it.
 4. `fedcompass deploy check .` and then `fedcompass deploy server .`; the run is in `run/`.
 
 Stop it with Ctrl-C, go on with `fedcompass deploy server . --resume`. After a crash the same
 command goes on; no accepted update is lost. `fedcompass deploy status .` shows where it is.
 
-A further site: `fedcompass deploy init . --site NAME`, then restart the server with `--resume`.
-To shut a site out, delete `keys/NAME.pub` and restart. `fedcompass deploy readmit . NAME` lets a
+A further site: `fedcompass deploy add-site . NAME`. To shut a site out: `fedcompass deploy
+revoke-site . NAME`. Both work while the server runs. `fedcompass deploy readmit . NAME` lets a
 site out of quarantine once its fault is mended.
 
-Secret: everything under `server/` and `sites/` (and `server/ca.key` most of all: who has it can
-pose as the server; best kept off this machine). Backup: `run/`, `server/`, `keys/`. The
-certificate lasts about 13 months: `fedcompass deploy init . --renew-certificate` makes the next
-one.
+Secret: everything under `certificates/` and `sites/` (and `certificates/ca.key` most of
+all: who has it can pose as the server; best kept off this machine). Backup: `run/`,
+`certificates/`, `roster.toml`. Certificates last about 13 months: `fedcompass
+deploy renew .` makes the next ones and says what to carry where.
 """
 
 
@@ -142,13 +140,15 @@ What leaves this machine, and nothing else:
 2. Set `data` in `site.toml` to the folder of your data, and `device` if you have a GPU. Read
    `app.py`: it sees your data.
 3. `chmod 600 site.key`. It is this site's identity: keep it here, give it to nobody.
-4. `fedcompass deploy check .` says what is still wrong: clock, certificate, connection, version,
-   data.
+4. `fedcompass deploy check .` says what is still wrong: certificate, connection, version, data.
 5. `fedcompass deploy site .` runs it; it may be started before the server, stopped and restarted
    at any time.
 
+When it warns that `site.crt` ends soon, the federation's operator sends a new one: put it here in
+place of the old. It is not secret; `site.key` stays as it is.
+
 To run it at every start of the machine: `fedcompass-site.service` is an example for systemd. Logs
-are in `state/`: `worker.log` (training), `supernode.log` (connection).
+are in `state/worker.log` (training); what happens to the connection is printed.
 """
 
 

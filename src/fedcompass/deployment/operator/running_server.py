@@ -1,18 +1,16 @@
-"""`fedcompass deploy server`: the engine's processes, kept running until the run is over.
+"""`fedcompass deploy server`: the server's process, kept running until the run is over.
 
-Whichever of them dies is started again and the run resumed; what was accepted is on disk.
+If it dies it is started again and the run resumed; what was accepted is on disk.
 """
 
 from pathlib import Path
 from time import monotonic, sleep
 
-from fedcompass.deployment.flower_engine.control import Node
-from fedcompass.deployment.flower_engine.server_engine import ServerEngine
-from fedcompass.deployment.flower_engine.server_process import ServerExit
-from fedcompass.deployment.operator.certificates import check_dates
+from fedcompass.deployment.certificate_dates import check_dates
 from fedcompass.deployment.operator.disk_room import lack_of_room, tell_audit
 from fedcompass.deployment.server.project import RENEW, ServerProject
-from fedcompass.deployment.supervision import Restarts
+from fedcompass.deployment.server.server_process import ServerExit, read_exit, server_program
+from fedcompass.deployment.supervision import Child, Restarts
 from fedcompass.errors import ProjectError, RunFolderError
 from fedcompass.runs.files import FolderLock
 from fedcompass.runs.folder import RunFolder
@@ -20,8 +18,9 @@ from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunningServer"]
 
-_RECOVERED: Seconds = 30.0  # a ServerApp that lives longer than this has recovered
+_RECOVERED: Seconds = 30.0  # a server that lives longer than this has recovered
 _LONGEST_PAUSE: Seconds = 10.0  # between two starts
+_STOP: Seconds = 10.0  # for what is being written
 
 
 class RunningServer:
@@ -42,31 +41,30 @@ class RunningServer:
         self._restarts = Restarts(
             restarts, longest_pause=_LONGEST_PAUSE, recovered_after=_RECOVERED
         )
-        self.restarted = 0  # how often something died and was started again
-        self._engine = ServerEngine(project)
+        self.restarted = 0  # how often it died and was started again
+        self._child: Child | None = None
         self._started: Seconds = 0.0
         self._lock: FolderLock | None = None  # held from start to stop; a process that dies lets go
 
     @property
     def children(self) -> dict[str, int | None]:
-        """The process ids, by name."""
-        return self._engine.children
+        """The process id, by name."""
+        return {} if self._child is None else {"server": self._child.pid}
 
     def start(self) -> None:
-        """Start the engine.
+        """Start the server.
 
         Raises:
             ProjectError: a server is running already, the folder is not safe, has no sites, or a
                 certificate that sites would refuse.
             RunFolderError: there is a run already, or none to resume, or no room on the disk.
-            ProcessFailed: the engine did not come up.
         """
         self._take_folder()
         self.project.check_secrets()
-        if not self.project.public_keys() and not self.project.network.insecure:
+        if not self.project.site_names():
             raise ProjectError(
-                f"{self.project.folder}/keys has no sites' keys; "
-                "add one: fedcompass deploy init --site NAME"
+                f"{self.project.roster} lists no site; "
+                f"add one: fedcompass deploy add-site {self.project.folder} NAME"
             )
         _check_run(self.run, self._resume)
         self._check_certificate()
@@ -77,7 +75,7 @@ class RunningServer:
         self._serve()
 
     def go_on_with(self, project: ServerProject, run: Path) -> None:
-        """Begin another run with the sites that are connected, once one is over.
+        """Begin another run with the same sites, once one is over.
 
         Args:
             project: the same folder, read again.
@@ -88,50 +86,49 @@ class RunningServer:
         self._serve()
 
     def poll(self) -> ServerExit | None:
-        """Restart what has died; how the run ended, None while it goes on.
+        """Restart it if it has died; how the run ended, None while it goes on.
 
         A full disk ends it in order: the run can be resumed.
 
         Raises:
-            ProcessFailed: something died too often in a row.
+            ProcessFailed: it died too often in a row.
         """
         full = lack_of_room(self.project.state, self.run)
         if full is not None and not RunFolder(self.run).finished:
             self.stop()  # in order: what was accepted is in the run folder
             tell_audit(self.run, full)
             return ServerExit(full, again=False)
-        dead = self._engine.dead
-        if dead is None:
+        if self._child is None or self._child.running:
             return None
         if RunFolder(self.run).finished:
-            return ServerExit(None, again=False)  # whatever died on the way out
-        ended = self._engine.ended()
+            return ServerExit(None, again=False)  # whatever happened on the way out
+        ended = read_exit(self.project)
         if not ended.again:
             return ended
         self._check_certificate()
-        sleep(self._restarts.pause_after(dead, monotonic() - self._started))
+        sleep(self._restarts.pause_after(self._child, monotonic() - self._started))
         self.restarted += 1
         self._serve()
         return None
 
-    def nodes(self) -> list[Node]:
-        """The registered sites and whether they are connected; empty while it restarts."""
-        return self._engine.nodes()
-
     def stop(self) -> None:
-        """End the engine; the run can be resumed unless it is over."""
-        self._engine.stop()
+        """End the server; the run can be resumed unless it is over."""
+        if self._child is not None:
+            self._child.stop(_STOP)
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def _serve(self) -> None:
         resume = self._resume or (self.run / "deployment.toml").exists()
-        self._engine.serve(self.run, resume=resume)
+        if self._child is not None:
+            self._child.stop(_STOP)
+        self._child = Child(server_program(self.project, self.run, resume=resume))
+        self._child.start()
         self._started = monotonic()
 
     def _take_folder(self) -> None:
-        """Keep other servers from this folder: they would share a port, a database and logs.
+        """Keep other servers from this folder: they would share a port and logs.
 
         Raises:
             ProjectError: one has it already.
@@ -156,8 +153,7 @@ class RunningServer:
 
     def _check_certificate(self) -> None:
         """Say at once what every site, and this machine, would refuse a minute later."""
-        if not self.project.network.insecure:
-            check_dates(self.project.secrets / "server.pem", RENEW)
+        check_dates(self.project.identity.certificate, RENEW)
 
 
 def _check_run(run: Path, resume: bool) -> None:

@@ -1,45 +1,21 @@
-"""`fedcompass deploy site`: a worker and a SuperNode, each started again when it dies."""
+"""A site's process beside this one, started again when it dies: of the demo, and of tests."""
 
-import os
-import shutil
 import signal
-import tempfile
 from pathlib import Path
 
-from fedcompass.deployment.flower_engine.supernode import supernode_program
-from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.site.site_folder import SiteFolder
-from fedcompass.deployment.site.worker_plan import WorkerPlan
-from fedcompass.deployment.site.worker_socket import MOST_PATH_BYTES
+from fedcompass.deployment.site.site_process import site_program, worker_is_up
 from fedcompass.deployment.supervision import Child
-from fedcompass.errors import ProjectError
-from fedcompass.runs.files import FolderLock
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["RunningSite", "is_running"]
+__all__ = ["RunningSite"]
 
 _RESTARTS = 1_000_000  # a site tries again for as long as it is asked to run
 _LONGEST_PAUSE: Seconds = 30.0
-_NOT_ADMITTED = "[code: 2004]"  # of Flower: the node is online already, or its key unknown
-_NOT_ADMITTED_WORDS = (
-    "the server still counts the old connection as alive (for up to a minute), or does not know "
-    "this site's key; it tries again"
-)
-
-
-def is_running(site: SiteFolder) -> bool:
-    """Whether some process has started this site and not stopped it."""
-    try:
-        FolderLock(site.state).release()
-    except BlockingIOError:
-        return True
-    except OSError:  # never started, or another user's
-        pass
-    return False
 
 
 class RunningSite:
-    """A site's two processes. Call `restart_dead` often, and `stop` it whatever happens.
+    """A site's process. Call `restart_dead` often, and `stop` it whatever happens.
 
     Args:
         site: the folder the site was given.
@@ -47,104 +23,46 @@ class RunningSite:
 
     def __init__(self, site: SiteFolder) -> None:
         self.site = site
-        self.restarted: dict[str, int] = {"worker": 0, "supernode": 0}
-        settings, state = site.settings, site.state
-        self._short: Path | None = None  # made for the socket, removed at the end
-        self._lock: FolderLock | None = None  # held from start to stop
-        self.socket = socket = self._socket()
-        plan = WorkerPlan(
-            app=site.app,
-            socket=socket,
-            name=settings.name,
-            log=state / "worker.log",
-            data=site.data,
-            device=settings.device,
-            threads=settings.threads,
-            settings=settings.settings,
-        )
-        supernode = supernode_program(
-            settings.name,
-            settings.server,
-            state,
-            socket,
-            authority=site.authority,
-            key=site.key,
-            client_app=settings.client_app,
-            folder=site.folder,
-            idle_seconds=settings.idle_seconds,
-        )
-        self._children = {
-            "worker": Child(plan.program(), restarts=_RESTARTS, longest_pause=_LONGEST_PAUSE),
-            "supernode": Child(supernode, restarts=_RESTARTS, longest_pause=_LONGEST_PAUSE),
-        }
-
-    def _socket(self) -> Path:
-        """Where the worker listens: in the state folder, or elsewhere if that path is too long."""
-        usual = self.site.state / "worker.sock"
-        if len(os.fsencode(usual)) <= MOST_PATH_BYTES:
-            return usual
-        self._short = Path(tempfile.mkdtemp(prefix="fedcompass-"))  # for this user alone
-        return self._short / "worker.sock"
+        self._child = Child(site_program(site), restarts=_RESTARTS, longest_pause=_LONGEST_PAUSE)
 
     @property
     def children(self) -> dict[str, int | None]:
-        """The process ids, by name."""
-        return {name: child.pid for name, child in self._children.items()}
+        """The process ids of the site and its worker, by name."""
+        return {"site": self._child.pid, "worker": _child_of(self._child.pid)}
 
     @property
-    def running(self) -> dict[str, bool]:
-        """Which of the two run now."""
-        return {name: child.running for name, child in self._children.items()}
+    def ready(self) -> bool:
+        """Whether its worker has loaded model and data."""
+        return worker_is_up(self.site)
 
-    def log_of(self, name: str) -> Path:
-        """A process's log."""
-        return self._children[name].program.log
+    @property
+    def last_error(self) -> str:
+        """Why it died last, as far as its log says."""
+        return self._child.last_error
 
     def start(self) -> None:
-        """Start both.
+        """Start it."""
+        self._child.start()
 
-        Raises:
-            ProjectError: the site's key can be read by others, or it is running already.
-        """
-        if self.site.key is not None:
-            check_private(self.site.key)
-        self.site.state.mkdir(mode=0o700, exist_ok=True)
-        try:
-            self._lock = FolderLock(self.site.state)
-        except BlockingIOError:
-            name, folder = self.site.settings.name, self.site.folder
-            raise ProjectError(f"site {name} is running already from {folder}; stop it") from None
-        for child in self._children.values():
-            child.start()
-
-    def restart_dead(self) -> list[str]:
-        """Start again what has died; the names of those this call started."""
-        again = [name for name, child in self._children.items() if child.restart_if_dead()]
-        for name in again:
-            self.restarted[name] += 1
-        return again
-
-    def last_error(self, name: str) -> str:
-        """Why a process died, as far as its log says."""
-        words = self._children[name].last_error
-        if _NOT_ADMITTED in words:
-            return _NOT_ADMITTED_WORDS
-        return words or f"it said nothing; see {self.log_of(name)}"
-
-    def drop_task(self) -> None:
-        """Have the worker end its task now; it is started again and ready for another."""
-        self._children["worker"].kill(signal.SIGTERM)
+    def restart_dead(self) -> bool:
+        """Start it again if it has died; True if this call did."""
+        return self._child.restart_if_dead()
 
     def ask_to_stop(self) -> None:
-        """Have both begin to end, without waiting: many sites stop sooner so."""
-        for child in self._children.values():
-            child.kill(signal.SIGTERM)
+        """Have it begin to end, without waiting: many sites stop sooner so."""
+        self._child.kill(signal.SIGTERM)
 
     def stop(self) -> None:
-        """End both: the SuperNode first, so that the server hears of it."""
-        for name in ("supernode", "worker"):
-            self._children[name].stop()
-        if self._short is not None:
-            shutil.rmtree(self._short, ignore_errors=True)
-        if self._lock is not None:
-            self._lock.release()
+        """End it, and its worker with it."""
+        self._child.stop()
+
+
+def _child_of(pid: int | None) -> int | None:
+    """The process that another one has started; None: none."""
+    if pid is None:
+        return None
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return None
+    return int(found[0]) if found else None

@@ -10,8 +10,8 @@ from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = ["BackgroundEvaluation", "Evaluate", "EvaluationResult"]
 
-Evaluate: TypeAlias = Callable[[FlatState], dict[str, float]]
-"""The metrics of a model, by name; called in a thread of its own, one model at a time."""
+Evaluate: TypeAlias = Callable[[ModelVersion, FlatState], dict[str, float]]
+"""The metrics of a version's model, by name; called in a thread of its own, one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class BackgroundEvaluation:
     def _measure(self, offer: EvaluationResult) -> EvaluationResult:
         assert self._evaluate is not None  # nothing is offered otherwise
         try:
-            metrics = self._evaluate(offer.model)
+            metrics = self._evaluate(offer.version, offer.model)
         except Exception as error:  # the user's code; a run is not lost for it
             return replace(offer, error=f"{type(error).__name__}: {error}")
         return replace(offer, metrics=metrics)

@@ -3,10 +3,9 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.server.membership import Membership, Peer
-from fedcompass.deployment.wire.arrays import encode_state
-from fedcompass.deployment.wire.messages import Arrays, query_facts, train_facts
+from fedcompass.deployment.wire.messages import query_facts, train_facts
 from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply, Transport
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
@@ -32,17 +31,15 @@ class Dispatcher:
 
     Args:
         transport: carries them.
-        layout: the model's.
         run: the run's name.
         ttl: how long a message may be answered.
     """
 
-    def __init__(self, transport: Transport, layout: Layout, run: str, ttl: Seconds) -> None:
+    def __init__(self, transport: Transport, run: str, ttl: Seconds) -> None:
         self.sent: dict[MessageId, Sent] = {}  # not answered yet
-        self._transport, self._layout, self._run, self._ttl = transport, layout, run, ttl
+        self._transport, self._run, self._ttl = transport, run, ttl
         self._waiting: dict[ClientId, tuple[StartTraining, FlatState]] = {}  # not pushed yet
         self._not_before: dict[ClientId, Seconds] = {}
-        self._encoded: tuple[ModelVersion, Arrays] | None = None  # the version pushed last
 
     def give(self, order: StartTraining, start: FlatState) -> None:
         """Have an order pushed when its client can be reached; it replaces the one before."""
@@ -71,8 +68,7 @@ class Dispatcher:
             run=self._run,
             refused=peer.refused,
         )
-        arrays = self._arrays(order.version, start)
-        message = self._transport.push(peer.node, "train", facts, arrays, self._ttl)
+        message = self._transport.push(peer.node, "train", facts, start, self._ttl)
         if message is None:
             return  # it left this moment: it stays in the queue until it returns or is given up
         peer.refused = None
@@ -88,8 +84,7 @@ class Dispatcher:
     def probe(self, now: Seconds, peer: Peer, version: ModelVersion, model: FlatState) -> None:
         """Ask a peer that answers no queries through a task of one step."""
         facts = train_facts(steps=1, task=PROBE, version=version, run=self._run)
-        arrays = self._arrays(version, model)
-        message = self._transport.push(peer.node, "train", facts, arrays, self._ttl)
+        message = self._transport.push(peer.node, "train", facts, model, self._ttl)
         self._asked(now, peer, message, PROBE)
 
     def _asked(
@@ -99,15 +94,8 @@ class Dispatcher:
         if message is not None:
             self.sent[message] = Sent(peer.node, now, task=task)
 
-    def _arrays(self, version: ModelVersion, model: FlatState) -> Arrays:
-        if self._encoded is None or self._encoded[0] != version:
-            self._encoded = (version, encode_state(self._layout, model))
-        return self._encoded[1]
-
     def pull(self) -> list[tuple[Reply, Sent]]:
         """The replies that are here with what they answer; others are none of ours."""
-        if not self.sent:
-            return []
         replies = self._transport.pull(list(self.sent))
         return [(r, self.sent.pop(r.message)) for r in replies if r.message in self.sent]
 

@@ -1,8 +1,10 @@
 """The event loop over the wall clock: replies in, tasks out, and nobody is waited for in vain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic, sleep, time
+
+from torch import Tensor
 
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.coordinator import Order
@@ -41,6 +43,7 @@ class Federation:
         folder: the run's; one server at a time.
         resume: go on with the run in the folder.
         evaluate: measures a model, in a thread of its own; None: nothing is measured.
+        frozen: parameters that nobody trains or sends, written beside the others in the end.
         clock: monotonic seconds.
         wall: seconds since 1970, for the audit log.
         pause: waits for so many seconds.
@@ -59,11 +62,13 @@ class Federation:
         *,
         resume: bool = False,
         evaluate: Evaluate | None = None,
+        frozen: Mapping[str, Tensor] | None = None,
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
         pause: Callable[[Seconds], None] = sleep,
     ) -> None:
         self.settings = settings
+        self._frozen = dict(frozen or {})
         self._run = DurableRun(settings, layout, initial, folder, resume=resume, wall=wall)
         self.coordinator = self._run.coordinator
         self._metrics = LineFile(self._run.folder.metrics)
@@ -72,7 +77,7 @@ class Federation:
         )
         self.membership = Membership()
         self._transport = transport
-        self._dispatcher = Dispatcher(transport, layout, self._run.name, settings.ttl)
+        self._dispatcher = Dispatcher(transport, self._run.name, settings.ttl)
         self._evaluation = BackgroundEvaluation(evaluate)
         self._clock, self._pause = clock, pause
         self._before = self.coordinator.scheduler.now - clock()  # run time when the clock is 0
@@ -199,7 +204,8 @@ class Federation:
                 self._save_model("best", measured.model)
 
     def _save_model(self, name: str, model: FlatState) -> None:
-        self._run.folder.save_model(name, self.coordinator.layout.unflatten(model))
+        tensors = {**self.coordinator.layout.unflatten(model), **self._frozen}
+        self._run.folder.save_model(name, tensors)
 
     def _note(self, measured: EvaluationResult) -> bool:
         """Write a row of the curve; says whether it is the best so far."""

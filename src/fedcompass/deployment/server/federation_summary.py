@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.own_code import short
 from fedcompass.runs.curve import Curve, Row
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.summary import counted, measured
@@ -108,7 +109,7 @@ def summarize(
     for _, record in read_journal(journal):
         tally.take(record)
     return Summary(
-        strategy=settings.chosen_strategy().name,
+        strategy=short(settings.chosen_strategy().name),
         seed=settings.seed,
         reason=reason,
         seconds=now,

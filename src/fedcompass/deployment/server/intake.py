@@ -13,9 +13,8 @@ from fedcompass.deployment.server.replies import (
     read_greeting,
     read_task_report,
 )
-from fedcompass.deployment.wire.arrays import decode_arrays
-from fedcompass.deployment.wire.messages import Arrays, one_line
-from fedcompass.deployment.wire.transport import Reply
+from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.transport import Payload, Reply
 from fedcompass.errors import LayoutMismatch
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.training.local import change_or_model
@@ -87,7 +86,7 @@ class Intake:
             return None
         if reply.node != sent.node:
             return self._failed(now, sent, peer, f"node {reply.node} answered in its place")
-        if reply.error is not None and not reply.too_large:
+        if reply.error is not None:
             return self._failed(now, sent, peer, reply.error)
         return self._answer(now, reply, order, peer)
 
@@ -130,10 +129,10 @@ class Intake:
     def _answer(
         self, now: Seconds, reply: Reply, order: StartTraining, peer: Peer | None
     ) -> list[Order]:
-        answer = _too_large(reply) or read_task_report(reply.facts, order)
-        size = sum(len(array.data) for array in reply.arrays.values())
+        answer = read_task_report(reply.facts, order)
+        size = 0 if reply.payload is None else reply.payload.size
         if isinstance(answer, TaskReport):
-            receipt = self._receive(now, answer, reply.arrays, order, size)
+            receipt = self._receive(now, answer, reply.payload, order, size)
         else:
             receipt = self._run.coordinator.refuse(
                 now, order.client, order.task, answer, bytes=size
@@ -144,10 +143,15 @@ class Intake:
         return receipt.orders
 
     def _receive(
-        self, now: Seconds, answer: TaskReport, arrays: Arrays, order: StartTraining, size: int
+        self,
+        now: Seconds,
+        answer: TaskReport,
+        payload: Payload | None,
+        order: StartTraining,
+        size: int,
     ) -> Receipt:
         try:
-            tensors = self._tensors(answer, arrays, order)
+            tensors = self._tensors(answer, payload, order)
         except LayoutMismatch as error:
             refused = RefusedUpdate(reason=Refusal.WRONG_LAYOUT, message=str(error))
             return self._run.coordinator.refuse(now, order.client, order.task, refused, bytes=size)
@@ -165,12 +169,16 @@ class Intake:
         if update.steps_done > 0:  # else the task was lost: there is nothing to keep
             self._run.updates.keep(update, self._run.name)
 
-    def _tensors(self, answer: TaskReport, arrays: Arrays, order: StartTraining) -> FlatState:
+    def _tensors(
+        self, answer: TaskReport, payload: Payload | None, order: StartTraining
+    ) -> FlatState:
         coordinator = self._run.coordinator
         start = self._run.starts[order.version]
         if answer.steps_done == 0:
             return start  # not looked at
-        end = decode_arrays(arrays, coordinator.layout)
+        if payload is None:
+            raise LayoutMismatch("the answer has no model")
+        end = payload.state(coordinator.layout, start)
         return change_or_model(coordinator.payload, start, end, out=end)
 
     def _failed(self, now: Seconds, sent: Sent, peer: Peer | None, why: str) -> list[Order]:
@@ -199,14 +207,6 @@ class Intake:
         if peer is not None:
             peer.failures = max(peer.failures, 1)
             peer.client, peer.ask_at = None, now + _RETRY.after(peer.failures)
-
-
-def _too_large(reply: Reply) -> RefusedUpdate | None:
-    """The refusal of an answer that was not even put together."""
-    if not reply.too_large:
-        return None
-    message = f"{reply.error}; the site has another model than the server"
-    return RefusedUpdate(reason=Refusal.TOO_LARGE, message=message)
 
 
 def _told(refused: RefusedUpdate) -> str:

@@ -32,7 +32,7 @@ class Membership:
 
     def watch(self, now: Seconds, connected: AbstractSet[NodeId]) -> None:
         """Take down who is connected now."""
-        for node in sorted(connected):
+        for node in sorted(connected, key=str):
             if node in self.peers:
                 self.peers[node].seen = now
             else:

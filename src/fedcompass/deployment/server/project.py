@@ -1,22 +1,27 @@
 """The server's folder of a federation, as it is read."""
 
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import field_validator
 
 from fedcompass.deployment.addresses import Address, is_loopback, join_address, split_address
+from fedcompass.deployment.certificate_dates import expiry_warnings
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.wire.connections import Identity
+from fedcompass.deployment.wire.payloads import Form
+from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
+from fedcompass.own_code import absolute, with_names
 from fedcompass.settings import Settings
 
 __all__ = ["RENEW", "NetworkSettings", "ServerProject"]
 
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""All addresses of this machine, and the loopback address by which such a listener is reached."""
+_WILDCARDS = ("0.0.0.0", "::")  # all addresses of this machine
 
-RENEW = "run: fedcompass deploy init . --renew-certificate"
+RENEW = "run: fedcompass deploy renew ."
 """What to do about a server's certificate that cannot be used any more."""
 
 
@@ -29,8 +34,8 @@ class NetworkSettings(Settings):
     listen: str = "0.0.0.0"
     """The address of this machine to listen on; 0.0.0.0 is all of them, [::] all of IPv6."""
 
-    insecure: bool = False
-    """No TLS and no keys: only ever on one machine, to try things."""
+    updates: Form = "model"
+    """How sites send updates: `model` is exact, `change-bfloat16` about half the bytes."""
 
     @property
     def port(self) -> int:
@@ -46,10 +51,9 @@ class NetworkSettings(Settings):
         return listen
 
     @property
-    def own_address(self) -> str:
-        """host:port by which the server's own processes reach it, on this machine."""
-        listen = self.listen_host
-        return join_address(_WILDCARDS.get(listen, listen), self.port)
+    def listen_address(self) -> str:
+        """host:port to listen at."""
+        return join_address(self.listen_host, self.port)
 
     @field_validator("address")
     @classmethod
@@ -89,23 +93,23 @@ class ServerProject:
                 raise SettingsError(
                     f"{file}: {name} is {record[name]!r}; allowed: a table, [{name}]"
                 )
+        if not self.roster.is_file():
+            raise ProjectError(
+                f"{folder} has no roster.toml: an earlier version made it, or it was removed; make "
+                "a new folder with `fedcompass deploy init`, copy app.py, deployment.toml (without "
+                "insecure) and the run folder there and hand the sites their new folders"
+            )
         self.network = NetworkSettings(**record.pop("server", {}))
-        self.federation = FederationSettings(**record.pop("federation", {}))
+        federation = with_names(record.pop("federation", {}), self._in_folder)
+        self.federation = FederationSettings(**federation)
         if record:
             raise SettingsError(
                 f"{file} has [{next(iter(record))}]; allowed tables: [server], [federation]"
             )
-        host, _ = split_address(self.network.address)
-        if self.network.insecure and not is_loopback(host):
-            raise SettingsError(
-                f"insecure is true but the address is {self.network.address!r}; allowed without "
-                "TLS: 127.0.0.1 only"
-            )
-        if self.network.insecure and not is_loopback(self.network.listen_host):
-            raise SettingsError(
-                f"insecure is true but listen is {self.network.listen!r}; allowed without TLS: "
-                "127.0.0.1 only, or leave it out"
-            )
+
+    def _in_folder(self, name: str) -> str:
+        """A strategy of one's own is looked up in the federation's folder."""
+        return absolute(name, self.folder)
 
     @property
     def app(self) -> Path:
@@ -113,22 +117,51 @@ class ServerProject:
         return self.folder / "app.py"
 
     @property
-    def secrets(self) -> Path:
-        """Certificates, token and secret; private."""
-        return self.folder / "server"
+    def certificates(self) -> Path:
+        """The CA and the server's certificate, with their keys; private."""
+        return self.folder / "certificates"
+
+    @property
+    def identity(self) -> Identity:
+        """Who the server is for its sites."""
+        folder = self.certificates
+        return Identity(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+
+    def expiry_warnings(self, now: datetime) -> list[str]:
+        """A line for each of the CA's, the server's and the sites' certificates that ends soon."""
+        own = [self.identity.authority, self.identity.certificate]
+        sites = sorted(self.site_certificates.glob("*.crt"))
+        remedy = f"run: fedcompass deploy renew {self.folder}"
+        return expiry_warnings([*own, *sites], now, remedy)
+
+    @property
+    def site_certificates(self) -> Path:
+        """The newest certificate of each site, NAME.crt; the keys are at the sites."""
+        return self.certificates / "sites"
+
+    @property
+    def roster(self) -> Path:
+        """Who may take part, by the fingerprints of their certificates."""
+        return self.folder / "roster.toml"
+
+    @property
+    def sites(self) -> Path:
+        """What each site is handed, in a folder of its name; private."""
+        return self.folder / "sites"
 
     @property
     def state(self) -> Path:
-        """The SuperLink's database and the logs; private."""
+        """Tasks, receipts, models on their way, and the log; private."""
         return self.folder / "state"
 
-    def check_secrets(self) -> None:
-        """Refuse secrets that others can read."""
-        for name in ("control.token", "executor.secret"):
-            check_private(self.secrets / name)
-        if not self.network.insecure:
-            check_private(self.secrets / "server.key")
+    def site_names(self) -> list[str]:
+        """The names on the roster.
 
-    def public_keys(self) -> dict[str, Path]:
-        """The registered sites' public keys, by name."""
-        return {path.stem: path for path in sorted((self.folder / "keys").glob("*.pub"))}
+        Raises:
+            ProjectError: it is missing or damaged.
+        """
+        return sorted(set(RosterFile(self.roster).roster.names.values()))
+
+    def check_secrets(self) -> None:
+        """Refuse a key that others can read."""
+        check_private(self.identity.key)

@@ -2,18 +2,22 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 
 from torch.nn import functional
 
 from fedcompass.aggregation import FlatState, Layout
+from fedcompass.aggregation.layout import frozen_of
 from fedcompass.deployment.app.app_file import AppFile
 from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.wire.transport import Transport
-from fedcompass.training.bound import BoundModel
+from fedcompass.errors import SettingsError
+from fedcompass.training.bound import BoundModel, frozen_by_seed
 from fedcompass.training.evaluation import begin_measuring
+from fedcompass.vocabulary import ModelVersion, Seconds
 
 __all__ = ["serve"]
 
@@ -26,6 +30,7 @@ def serve(
     resume: bool = False,
     *,
     on_step: Callable[[Federation], None] | None = None,
+    pause: Callable[[Seconds], None] = sleep,
 ) -> Summary:
     """Run a federation to its end, or until something stops it; then it can be resumed.
 
@@ -36,11 +41,18 @@ def serve(
         folder: the run's.
         resume: go on with the run in the folder.
         on_step: called after every poll.
+        pause: waits for so many seconds, or until something is to be done.
 
     Raises:
         FedcompassError: with one line saying what is wrong and what to do.
     """
     module = app.model(settings.seed)
+    frozen = frozen_of(module)
+    if frozen and (name := frozen_by_seed(app.model)) is not None:
+        raise SettingsError(
+            f"the model's frozen parameter {name!r} is drawn at random; it is never sent, so sites "
+            "would have another one: load it from a file, or draw it from a generator of its own"
+        )
     layout = Layout.of(module)
     federation = Federation(
         settings,
@@ -50,6 +62,8 @@ def serve(
         folder,
         resume=resume,
         evaluate=_evaluation(app, settings, layout),
+        pause=pause,
+        frozen=frozen,
     )
     try:
         return federation.run(on_step)
@@ -62,7 +76,7 @@ def _evaluation(app: AppFile, settings: FederationSettings, layout: Layout) -> E
     if app.has("evaluate"):
         module = app.model(settings.seed)
 
-        def by_the_app(state: FlatState) -> dict[str, float]:
+        def by_the_app(_: ModelVersion, state: FlatState) -> dict[str, float]:
             layout.load(module, state)  # the app may have moved it to another device
             module.eval()
             return app.evaluate(module) or {}
@@ -73,7 +87,7 @@ def _evaluation(app: AppFile, settings: FederationSettings, layout: Layout) -> E
         return None
     model = BoundModel(app.model(settings.seed))
 
-    def on_test_set(state: FlatState) -> dict[str, float]:
+    def on_test_set(_: ModelVersion, state: FlatState) -> dict[str, float]:
         model.load(state)
         return begin_measuring(model, samples, settings.metrics, functional.cross_entropy)()
 

@@ -1,12 +1,15 @@
 """The folder a site was given, as it is read."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
-from fedcompass.deployment.addresses import Address, is_loopback, split_address
+from fedcompass.deployment.addresses import Address, split_address
+from fedcompass.deployment.certificate_dates import expiry_warnings
+from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
 from fedcompass.settings import Settings
@@ -34,7 +37,7 @@ class SiteSettings(Settings):
     """A site's site.toml."""
 
     name: str
-    """Its name in the federation; its key is registered under it."""
+    """Its name in the federation; its certificate is on the roster under it."""
 
     server: Address
     """host:port of the server."""
@@ -51,15 +54,9 @@ class SiteSettings(Settings):
     threads: int | None = Field(default=None, ge=1)
     """Threads torch may use; None leaves it to torch."""
 
-    client_app: str = "fedcompass.deployment.flower_engine.client_app:app"
-    """The ClientApp that answers; one of your own as module:name."""
-
-    idle_seconds: float | None = Field(default=None, gt=0, le=3)
-    """How often the SuperNode asks for work when it has none. Flower's own 3 seconds is a fixed
-    number in its code; anything below reaches into Flower, and makes tasks start sooner."""
-
-    insecure: bool = False
-    """No TLS and no key: only on the machine of the server."""
+    proxy: str | None = None
+    """http://host:port of an HTTP CONNECT proxy; None: what `https_proxy` in the environment says.
+    """
 
     settings: dict[str, Any] = Field(default_factory=dict)
     """Whatever `trainer(site)` wants to know, as `site.settings`."""
@@ -89,13 +86,12 @@ class SiteFolder:
         file = self.folder / "site.toml"
         if not file.is_file():
             raise ProjectError(f"{folder} has no site.toml; give the folder the server sent you")
-        self.settings = SiteSettings(**read_toml(file))
-        host, _ = split_address(self.settings.server)
-        if self.settings.insecure and not is_loopback(host):
-            raise SettingsError(
-                f"{file}: insecure is true but the server is {self.settings.server!r}; allowed "
-                "without TLS: 127.0.0.1 only"
+        if (self.folder / "ca.pem").exists() and not (self.folder / "site.crt").exists():
+            raise ProjectError(
+                f"{folder} is of an earlier version, which ran over Flower; ask the federation's "
+                "operator for a new folder, and copy your settings into its site.toml"
             )
+        self.settings = SiteSettings(**read_toml(file))
 
     @property
     def app(self) -> Path:
@@ -108,16 +104,17 @@ class SiteFolder:
         return None if self.settings.data is None else self.folder / self.settings.data
 
     @property
-    def authority(self) -> Path | None:
-        """The federation's CA certificate."""
-        return None if self.settings.insecure else self.folder / "ca.pem"
+    def identity(self) -> Identity:
+        """Who the site is for the server: its certificate and key."""
+        return Identity(self.folder / "ca.crt", self.folder / "site.crt", self.folder / "site.key")
 
-    @property
-    def key(self) -> Path | None:
-        """The site's private key."""
-        return None if self.settings.insecure else self.folder / "site.key"
+    def expiry_warnings(self, now: datetime) -> list[str]:
+        """A line for each certificate in the folder that ends soon."""
+        identity = self.identity
+        files = [identity.authority, identity.certificate]
+        return expiry_warnings(files, now, "ask the federation's operator for a new one")
 
     @property
     def state(self) -> Path:
-        """Socket and logs; private."""
+        """Answers without a receipt, models, and logs; private."""
         return self.folder / "state"

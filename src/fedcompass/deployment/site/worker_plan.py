@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import Program
 
-__all__ = ["SETTINGS_VARIABLE", "WorkerPlan"]
+__all__ = ["SETTINGS_VARIABLE", "WorkerPlan", "plan_of"]
 
 SETTINGS_VARIABLE = "FEDCOMPASS_SITE_SETTINGS"
 """Environment variable with the site's settings as JSON: a command line is for all to see."""
@@ -19,7 +20,6 @@ class WorkerPlan:
     """A worker to run.
 
     app: the user's app.py.
-    socket: where it listens, in a folder for this user alone.
     name: the site's.
     log: where its output goes.
     data: the folder with the site's data.
@@ -29,7 +29,6 @@ class WorkerPlan:
     """
 
     app: Path
-    socket: Path
     name: str
     log: Path
     data: Path | None = None
@@ -39,8 +38,7 @@ class WorkerPlan:
 
     def program(self) -> Program:
         """The process to start."""
-        arguments = ["--app", str(self.app), "--socket", str(self.socket), "--name", self.name]
-        arguments += ["--device", self.device]
+        arguments = ["--app", str(self.app), "--name", self.name, "--device", self.device]
         if self.data is not None:
             arguments += ["--data", str(self.data)]
         if self.threads is not None:
@@ -52,3 +50,17 @@ class WorkerPlan:
             arguments,
             {SETTINGS_VARIABLE: json.dumps(dict(self.settings))},
         )
+
+
+def plan_of(site: SiteFolder) -> WorkerPlan:
+    """The worker of a site, as its site.toml says."""
+    settings = site.settings
+    return WorkerPlan(
+        app=site.app,
+        name=settings.name,
+        log=site.state / "worker.log",
+        data=site.data,
+        device=settings.device,
+        threads=settings.threads,
+        settings=settings.settings,
+    )

@@ -10,7 +10,10 @@ from fedcompass.deployment.wire.decoding import MOST_MESSAGE_BYTES, PIECE_BYTES
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.errors import ProjectError
 
-__all__ = ["Identity", "listen", "open_channel"]
+__all__ = ["SERVICE", "Identity", "listen", "open_channel"]
+
+SERVICE = "fedcompass.wire.v1.Federation"
+"""What the calls belong to, as federation.proto names it."""
 
 _WINDOW = 4 << 20  # bytes of a stream that may be on their way; so much can wait in memory
 _STREAMS = 32  # calls on one connection
@@ -62,6 +65,8 @@ def _shared_options() -> list[tuple[str, int]]:
 async def listen(handler: Any, address: str, identity: Identity, limits: Limits) -> tuple[Any, int]:
     """A started server that asks every caller for a certificate of the federation's CA.
 
+    Certificates that change on disk are used for new connections from then on.
+
     Args:
         handler: of the calls.
         address: host:port, such as 0.0.0.0:9092 or [::]:9092; port 0: any that is free.
@@ -74,7 +79,7 @@ async def listen(handler: Any, address: str, identity: Identity, limits: Limits)
     Raises:
         ProjectError: the address is taken or none of this machine's, or a certificate is damaged.
     """
-    authority, certificate, key = identity.read()
+    credentials = _server_credentials(identity)
     options = [
         *_shared_options(),
         ("grpc.so_reuseport", 0),  # two servers must not share a port unnoticed
@@ -86,9 +91,6 @@ async def listen(handler: Any, address: str, identity: Identity, limits: Limits)
     ]
     server = grpc.aio.server(options=options)
     server.add_generic_rpc_handlers((handler,))
-    credentials = grpc.ssl_server_credentials(
-        [(key, certificate)], root_certificates=authority, require_client_auth=True
-    )
     try:
         port = server.add_secure_port(address, credentials)
     except RuntimeError:
@@ -100,6 +102,30 @@ async def listen(handler: Any, address: str, identity: Identity, limits: Limits)
         )
     await server.start()
     return server, port
+
+
+def _server_credentials(identity: Identity) -> Any:
+    """Credentials that read the identity's files again at each handshake."""
+    used = identity.read()
+
+    def configuration(files: tuple[bytes, bytes, bytes]) -> Any:
+        authority, certificate, key = files
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def changed() -> Any:  # None: go on with the last; so does gRPC with what does not fit together
+        nonlocal used
+        try:
+            found = identity.read()
+        except ProjectError:
+            return None
+        if found == used:
+            return None
+        used = found
+        return configuration(found)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(used), changed, require_client_authentication=True
+    )
 
 
 def open_channel(address: str, identity: Identity, proxy: str | None = None) -> Any:

@@ -5,12 +5,11 @@ train   server: steps, task, version, run, protocol    site: steps_done, seconds
         and the model to start from                          task, version, and the end model
 
 A site has to honour `steps` and report `steps_done`, `seconds` (of computing) and `num-examples`;
-the rest may be missing. Arrays travel as Flower's do: by name, in numpy's .npy format.
+the rest may be missing.
 """
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -18,10 +17,8 @@ from fedcompass.vocabulary import ModelVersion, Steps, TaskId
 
 __all__ = [
     "PROTOCOL",
-    "Arrays",
     "Facts",
     "Kind",
-    "WireArray",
     "one_line",
     "query_facts",
     "train_facts",
@@ -40,19 +37,6 @@ Kind: TypeAlias = Literal["query", "train"]
 
 Facts: TypeAlias = dict[str, int | float | str]
 """Everything in a message that is not an array."""
-
-
-@dataclass(frozen=True, slots=True)
-class WireArray:
-    """One array as it travels; what it declares is not believed until `arrays` has checked it."""
-
-    dtype: str  # numpy's name, such as "float32"
-    shape: tuple[int, ...]
-    data: bytes  # in the .npy format, header included
-
-
-Arrays: TypeAlias = dict[str, WireArray]
-"""Arrays by their name in the model's `state_dict`, in order."""
 
 
 def query_facts(run: str) -> Facts:

@@ -51,22 +51,27 @@ class Outbox:
         """The file with an answer's payload."""
         return self._folder / f"{task}.payload"
 
-    def keep(self, answer: pb.Answer, pieces: Pieces) -> None:
+    def keep(self, answer: pb.Answer, payload: Pieces | Path) -> None:
         """Put an answer on disk; its size and digest are filled in.
+
+        Args:
+            answer: its head.
+            payload: the rest; a file is moved here.
 
         Raises:
             OSError: the disk.
         """
+        path = self.payload(answer.task)
         if not answer.error:
-            found = hashlib.sha256()
-            with self.payload(answer.task).open("wb") as file:
-                for piece in pieces:
-                    found.update(piece)
-                    file.write(piece)
-                file.flush()
-                answer.payload_bytes = file.tell()
+            if not isinstance(payload, Path):
+                with path.open("wb") as file:
+                    file.writelines(payload)
+            elif payload.exists():  # else it is here from a try before this one
+                payload.replace(path)
+            with path.open("rb") as file:
                 os.fsync(file.fileno())
-            answer.digest = found.hexdigest()
+                answer.payload_bytes = os.fstat(file.fileno()).st_size
+                answer.digest = hashlib.file_digest(file, "sha256").hexdigest()
         with replacing(self._folder / f"{answer.task}.answer") as beside:
             beside.write_bytes(answer.SerializeToString())
         self.waiting[answer.task] = answer

@@ -12,6 +12,7 @@ from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Answers, Receive
 from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.attendance import Attendance, Session
+from fedcompass.deployment.wire.connections import SERVICE
 from fedcompass.deployment.wire.decoding import PIECE_BYTES, read_model_request
 from fedcompass.deployment.wire.limits import Limits, Progress
 from fedcompass.deployment.wire.messages import one_line
@@ -120,7 +121,7 @@ class FederationService:
             ),
             "Submit": stream(self._admitted(submit, transfer=True)),
         }
-        return grpc.method_handlers_generic_handler("fedcompass.wire.v1.Federation", methods)
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def _review(self) -> None:
         while True:

@@ -14,7 +14,7 @@ import grpc
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.arriving import Pieces
-from fedcompass.deployment.wire.connections import Identity, open_channel
+from fedcompass.deployment.wire.connections import SERVICE, Identity, open_channel
 from fedcompass.deployment.wire.decoding import (
     PIECE_BYTES,
     WIRE_PROTOCOL,
@@ -29,10 +29,9 @@ from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.errors import FedcompassError, WireError
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Failed", "SiteLink", "FinishedTask"]
+__all__ = ["Failed", "FinishedTask", "SiteLink", "is_admitted"]
 
-_SERVICE = "/fedcompass.wire.v1.Federation/"
-_BACKOFF = Backoff(first=0.4, longest=15.0)
+_BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
 
 _GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
@@ -46,7 +45,7 @@ class FinishedTask:
     seconds: Seconds  # of computing
     samples: int
     loss: float
-    payload: Pieces
+    payload: Pieces | Path  # a file is taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +112,14 @@ class SiteLink:
         Raises:
             ProjectError: the certificate or key cannot be read.
         """
-        failures = 0
+        failures, last = 0, ""
         try:
             while True:
                 began = monotonic()
-                self._notice(await self._one_connection())
+                told = await self._one_connection()
+                if told != last:  # a server may be away for days
+                    self._notice(told)
+                last = told
                 failures = 0 if monotonic() - began > self._limits.silence else failures + 1
                 await asyncio.sleep(_pause(failures))
         finally:
@@ -135,7 +137,7 @@ class SiteLink:
                 self.name = None
 
     async def _attend(self, channel: Any) -> Never:
-        call = channel.stream_stream(_SERVICE + "Attend")()
+        call = channel.stream_stream(f"/{SERVICE}/Attend")()
         try:
             await _write(call, pb.FromSite(hello=self._hello))
             await self._hear(channel, call)  # welcome
@@ -178,6 +180,8 @@ class SiteLink:
             self._channel = channel
             return  # at it
         self._drop_work()
+        if task.refused:
+            self._notice(f"the server refused the last answer: {task.refused}")
         self.task, self._channel = task, channel
         self._work = asyncio.create_task(self._carry_out(task))
 
@@ -204,7 +208,7 @@ class SiteLink:
 
     async def _keep(self, task: pb.Task, done: FinishedTask | Failed) -> None:
         """Put an answer on disk, however often that takes: the disk may be full for a while."""
-        pieces: Pieces = ()
+        payload: Pieces | Path = ()
         if isinstance(done, Failed):
             answer = pb.Answer(task=task.id, error=one_line(done.reason) or "failed")
         else:
@@ -216,11 +220,11 @@ class SiteLink:
                 samples=done.samples,
                 loss=done.loss,
             )
-            pieces = list(done.payload)
+            payload = done.payload if isinstance(done.payload, Path) else list(done.payload)
         failures = 0
         while answer.task not in self._outbox.waiting:
             try:
-                await asyncio.to_thread(self._outbox.keep, answer, pieces)
+                await asyncio.to_thread(self._outbox.keep, answer, payload)
             except OSError as error:
                 failures += 1
                 self._notice(f"an answer cannot be written: {error}; trying again")
@@ -252,7 +256,7 @@ class SiteLink:
     async def _fetch(self, task: pb.Task) -> Path:
         file = await asyncio.to_thread(self._models.arriving, task.model, task.model_bytes)
         request = pb.ModelRequest(task=task.id, offset=file.offset)
-        call = self._channel.unary_stream(_SERVICE + "FetchModel")(request.SerializeToString())
+        call = self._channel.unary_stream(f"/{SERVICE}/FetchModel")(request.SerializeToString())
         try:
             while file.offset < file.size:
                 async with asyncio.timeout(self._limits.stall):
@@ -283,7 +287,7 @@ class SiteLink:
 
     async def _send(self, channel: Any, answer: pb.Answer) -> pb.Receipt | None:
         """Send an answer; its receipt, or None: try again."""
-        call = channel.stream_stream(_SERVICE + "Submit")()
+        call = channel.stream_stream(f"/{SERVICE}/Submit")()
         try:
             await _write(call, pb.AnswerPart(answer=answer))
             reply = read_answer_reply(await self._reply(call))
@@ -317,6 +321,26 @@ class SiteLink:
         elif code is not grpc.StatusCode.UNAVAILABLE or self.name is None:
             raise error
         self._notice(_told(error))
+
+
+async def is_admitted(
+    address: str, identity: Identity, proxy: str | None = None, timeout: Seconds = 20.0
+) -> None:
+    """See that the server knows a site's certificate; nothing changes there.
+
+    Raises:
+        WireError: it does not, or there is no connection.
+    """
+    request = pb.ModelRequest(task="0" * 22)  # a task that nobody has
+    async with open_channel(address, identity, proxy) as channel:
+        call = channel.unary_stream(f"/{SERVICE}/FetchModel")(
+            request.SerializeToString(), timeout=timeout
+        )
+        try:
+            await call.read()
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in _GONE:
+                raise WireError(_told(error)) from None
 
 
 async def _until_one_fails(*endless: Coroutine[Any, Any, Never]) -> Never:
@@ -365,6 +389,8 @@ def _pause(failures: int) -> Seconds:
 def _told(error: Exception) -> str:
     """Why a connection ended, in one line; what is no matter of the connection is raised."""
     match error:
+        case grpc.aio.AioRpcError() if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return one_line(f"no connection to the server: {error.details()}")
         case grpc.aio.AioRpcError():
             return one_line(f"{error.code().name.lower().replace('_', ' ')}: {error.details()}")
         case TimeoutError():

@@ -17,8 +17,9 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _MOST_BYTES = 1 << 22
 _HEADER = (
     "# Who may take part: a site's name and the SHA-256 fingerprints of its certificates\n"
-    "# (openssl x509 -noout -sha256 -fingerprint -in site.pem). The server reads this file again\n"
-    "# when it changes: a site whose line is removed is cut off within seconds.\n"
+    "# (openssl x509 -noout -sha256 -fingerprint -in site.crt). The server reads this file again\n"
+    "# when it changes: a site whose line is removed is cut off within seconds. The commands\n"
+    "# `fedcompass deploy add-site | revoke-site | renew` write it anew, without your own notes.\n"
 )
 
 
@@ -27,6 +28,14 @@ class SiteRoster:
     """The sites by the fingerprint of their certificate."""
 
     names: Mapping[str, str]
+
+    @property
+    def fingerprints(self) -> dict[str, list[str]]:
+        """Those of each site, as `roster_text` takes them; several while one is being renewed."""
+        listed: dict[str, list[str]] = {}
+        for fingerprint, name in self.names.items():
+            listed.setdefault(name, []).append(fingerprint)
+        return listed
 
 
 def fingerprint_of(certificate: bytes) -> str:
@@ -44,7 +53,7 @@ def fingerprint_of(certificate: bytes) -> str:
 
 def roster_text(sites: Mapping[str, list[str]]) -> str:
     """A roster file for these sites' fingerprints."""
-    lines = [f'"{name}" = {sorted(prints)!r}\n'.replace("'", '"') for name, prints in sites.items()]
+    lines = [f'"{name}" = {prints!r}\n'.replace("'", '"') for name, prints in sites.items()]
     return _HEADER + "".join(lines)
 
 

@@ -4,16 +4,38 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from fedcompass.deployment.wire.messages import Arrays, Facts, Kind
+from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.deployment.wire.messages import Facts, Kind
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["MessageId", "NodeId", "Reply", "Transport"]
+__all__ = ["MessageId", "NodeId", "Payload", "Reply", "Transport"]
 
-NodeId: TypeAlias = int
-"""A connected machine, as the engine numbers it; with key authentication it stays the same."""
+NodeId: TypeAlias = int | str
+"""A connected machine, as the engine calls it; over gRPC it is the site's name on the roster."""
 
 MessageId: TypeAlias = str
 """What the engine calls a message that was pushed; its reply carries it."""
+
+
+class Payload(Protocol):
+    """A model that a site sent, not read yet; nothing it declares is believed."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        ...
+
+    def state(self, layout: Layout, start: FlatState) -> FlatState:
+        """The end model.
+
+        Args:
+            layout: the model's.
+            start: the model that the task began with.
+
+        Raises:
+            LayoutMismatch: it is of another model.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +44,24 @@ class Reply:
 
     message: MessageId  # the message it answers
     node: NodeId
-    arrays: Arrays
+    payload: Payload | None  # None: there is none
     facts: Facts  # metrics and config in one
     error: str | None  # one line: the site raised, is gone, or the message expired
-    too_large: bool = False  # the error is that the site sent more than any answer has
 
 
 class Transport(Protocol):
-    """Carries messages. Every call returns soon; a broken engine raises `FedcompassError`."""
+    """Carries messages. Every call returns soon; a broken engine raises `FedcompassError`.
+
+    A call of `nodes` or `pull` says that what was pulled before is on disk: a site may then be
+    told that its answer was taken in.
+    """
 
     def nodes(self) -> set[NodeId]:
         """Who is connected now."""
         ...
 
     def push(
-        self, node: NodeId, kind: Kind, facts: Facts, arrays: Arrays | None, ttl: Seconds
+        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
     ) -> MessageId | None:
         """Send a message that may be answered for `ttl` seconds; None: no such node."""
         ...

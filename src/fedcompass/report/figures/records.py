@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedcompass.own_code import short
 from fedcompass.report.figures.timeline_data import Timeline, read_timeline
 from fedcompass.report.run_files import RunFiles, find_runs, flat
 from fedcompass.vocabulary import Seconds
@@ -36,7 +37,7 @@ class RunRecord:
     @property
     def target_metric(self) -> str:
         """The metric that the run was about."""
-        return str(self.settings.get("evaluation", {}).get("target_metric", "accuracy"))
+        return short(self.settings.get("evaluation", {}).get("target_metric", "accuracy"))
 
     @property
     def target(self) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
+from fedcompass.own_code import short
 from fedcompass.report.following import Following
 from fedcompass.report.run_files import RunFiles, flat
 from fedcompass.report.tracking.measures import (
@@ -88,7 +89,7 @@ class FollowedRun:
 
     def __enter__(self) -> Self:
         settings = _plain(flat(self._files.settings() or {}))
-        self._target_metric = str(settings.get("evaluation.target_metric", "accuracy"))
+        self._target_metric = short(str(settings.get("evaluation.target_metric", "accuracy")))
         try:
             for opener in self._openers:
                 self._trackers.append(opener(self._name))

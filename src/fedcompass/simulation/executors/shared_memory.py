@@ -7,10 +7,13 @@ to the size of /dev/shm (64 MB in a plain container), as the shared memory of to
 import os
 import pickle
 import re
+import runpy
+import sys
 import tempfile
 import zipfile
 from itertools import accumulate
 from multiprocessing import spawn
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -81,7 +84,21 @@ def load_in_worker(descriptor: int, main: dict[str, Any] | None) -> Any:
     """The object that was saved; its tensors are read where they lie, by all workers."""
     if main is not None:
         spawn.prepare(main)
+        _import_package_main(main.get("init_main_from_name"))
     return torch.load(_path(descriptor), mmap=True, weights_only=False)
+
+
+def _import_package_main(name: str | None) -> None:
+    """Import a package's `__main__.py`, which the standard library leaves out, as it does others.
+
+    It runs under the name that worker processes give to a main script, so what stands below
+    `if __name__ == "__main__"` does not run.
+    """
+    if name is None or not name.endswith(".__main__"):
+        return
+    module = ModuleType("__mp_main__")
+    module.__dict__.update(runpy.run_module(name, run_name="__mp_main__", alter_sys=True))
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
 def _path(descriptor: int) -> str:

@@ -133,8 +133,8 @@ class StackedJobs:
         found = self._steps_alone.get(kind)
         if found is None:
             found = model_steps(problem, settings, seed, self.device)
-            if found.model.replaces_buffers:
-                return found  # its unsaved buffers may depend on the seed
+            if found.model.replaces_buffers or found.model.has_frozen:
+                return found  # its unsaved buffers and frozen parameters may depend on the seed
             while len(self._steps_alone) >= _KINDS_KEPT:
                 del self._steps_alone[next(iter(self._steps_alone))]  # runs of it keep theirs
             self._steps_alone[kind] = found

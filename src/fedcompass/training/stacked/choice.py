@@ -1,13 +1,16 @@
 """Which way a problem's tasks can be trained together."""
 
+from functools import partial
+
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedcompass.settings.training import LocalSettings
-from fedcompass.training.bound import build_module
+from fedcompass.training.bound import build_module, frozen_by_seed
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.model_steps import ModelSteps
-from fedcompass.training.problem import Problem
+from fedcompass.training.problem import Problem, outputs_of
 from fedcompass.training.stacked.forward import CannotStack
 from fedcompass.training.stacked.stacked_trainer import StackedTrainer
 from fedcompass.training.stacked.tasks import StackedTask
@@ -27,13 +30,17 @@ def stacked_trainer(
     """A trainer for stacks of the problem's tasks, or "one at a time (why)"."""
     if problem.augment is not None:
         return "one at a time (the problem augments its batches)"
-    if problem.clients[0].inputs[0].numel() > _LARGE:
+    if not all(isinstance(s.inputs, Tensor) for s in (problem.clients[0], problem.test)):
+        return "one at a time (its inputs are not one tensor)"
+    if problem.clients[0].tensor[0].numel() > _LARGE:
         return "one at a time (its samples are large: stacked, their activations fill the memory)"
     if len({(id(samples.inputs), id(samples.targets)) for samples in problem.clients}) > 1:
         return "one at a time (its clients do not share their stored samples)"
     if settings.precision != "float32":
         return f"one at a time (in {settings.precision}, which is for models that fill a GPU)"
     try:
+        if (name := frozen_by_seed(partial(build_module, problem))) is not None:
+            return f"one at a time (its frozen parameter {name!r} depends on the seed)"
         if device.type == "cuda" and (work := work_of(problem, settings)) > _FILLS_A_GPU:
             return f"one at a time (a step of {work / 1e9:,.0f} GFLOP fills a GPU by itself)"
         trainer = StackedTrainer(
@@ -54,9 +61,9 @@ def stacked_trainer(
 def work_of(problem: Problem, settings: LocalSettings) -> float:
     """Floating-point operations of a step: a backward pass costs two forward ones."""
     module = build_module(problem, 0).eval()
-    one = problem.clients[0].inputs[:1].cpu()
+    one = problem.clients[0].tensor[:1].cpu()
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        module(problem.prepared(one))
+        outputs_of(module, problem.prepared(one))
     return 3.0 * settings.batch_size * float(counter.get_total_flops())
 
 

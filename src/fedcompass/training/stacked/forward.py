@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fedcompass.training.problem import Loss
 
-__all__ = ["CannotStack", "Forward", "by_vmap", "stacked_loss"]
+__all__ = ["CannotStack", "Forward", "by_vmap", "stacked_loss", "with_frozen"]
 
 
 class CannotStack(Exception):
@@ -46,6 +46,20 @@ def by_vmap(module: nn.Module) -> Forward:
         return outputs.flatten(0, 1), changed if training else {}
 
     return forward
+
+
+def with_frozen(forward: Forward, frozen: dict[str, Tensor]) -> Forward:
+    """The same with parameters that do not train, which are one for all models of a stack."""
+    if not frozen:
+        return forward
+
+    def forward_with(
+        tensors: dict[str, Tensor], inputs: Tensor, training: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        shared = {name: t.expand(len(inputs), *t.shape) for name, t in frozen.items()}
+        return forward({**tensors, **shared}, inputs, training)
+
+    return forward_with
 
 
 def stacked_loss(loss: Loss) -> Callable[[Tensor, Tensor], Tensor]:

@@ -110,7 +110,7 @@ class StackOfTasks:
     def _step(self, width: int, samples: Samples) -> None:
         views = self._views_of(width)
         rows = self.rows[:width].flatten()
-        inputs = samples.inputs.index_select(0, rows)
+        inputs = samples.tensor.index_select(0, rows)
         if self._transform is not None:
             inputs = self._transform(inputs)
         targets = samples.targets.index_select(0, rows)
@@ -151,7 +151,7 @@ class StackOfTasks:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             self._step(width, samples)
-        self._graphs[width] = graph, samples.inputs
+        self._graphs[width] = graph, samples.tensor
 
 
 class _Views:

@@ -7,12 +7,12 @@ from math import prod
 import torch
 from torch import nn
 
-from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.aggregation.layout import FlatState, Layout, frozen_of
 from fedcompass.settings.training import LocalSettings
 from fedcompass.training.problem import Loss, Samples, Transform
 from fedcompass.training.stacked.blocks import Matrices, matrices_of
 from fedcompass.training.stacked.convert import convert
-from fedcompass.training.stacked.forward import CannotStack, Forward, by_vmap
+from fedcompass.training.stacked.forward import CannotStack, Forward, by_vmap, with_frozen
 from fedcompass.training.stacked.stack_of_tasks import StackOfTasks, StepFunctions, for_stacks
 from fedcompass.training.stacked.stacked_evaluator import StackedEvaluator
 from fedcompass.training.stacked.tasks import RowSource, StackedTask
@@ -170,6 +170,6 @@ def check_tensors(module: nn.Module, layout: Layout) -> None:
 
 def _chosen(module: nn.Module) -> tuple[str, Forward]:
     try:
-        return "stacked", convert(module)
+        return "stacked", with_frozen(convert(module), frozen_of(module))
     except CannotStack as reason:
         return f"vmap ({reason})", by_vmap(module)

@@ -1,0 +1,206 @@
+"""A user's own data: what a function named `FILE.py:name` or `package.module:name` returns."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedcompass import own_code
+from fedcompass.data.dataset import Dataset
+from fedcompass.data.own_samples import ONE_DATASET, samples_from
+from fedcompass.errors import DataError
+from fedcompass.training.problem import Augment, Loss, Problem, Samples, Transform
+
+__all__ = ["OwnData", "own_data"]
+
+_ACCEPTED = (
+    "a fedcompass.Problem; or a pair (train, test) or a dict with train and test, each "
+    f"{ONE_DATASET}; train may be a list of these, one per client"
+)
+_EXTRAS = ("client_tests", "collate", "classes", "loss", "transform", "augment", "model")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnData:
+    """What the user's function gave.
+
+    name: the function's, for messages.
+    train: all training samples, to be split among the clients; or a list with one per client.
+    test: what the global model is measured on.
+    client_tests: what it is measured on client by client.
+    classes: how many classes the targets have; None: they are no classes.
+    loss, transform, augment, model: as of a `Problem`; None: not given.
+    """
+
+    name: str
+    train: Samples | list[Samples]
+    test: Samples
+    client_tests: list[Samples] | None = None
+    classes: int | None = None
+    loss: Loss | None = None
+    transform: Transform | None = None
+    augment: Augment | None = None
+    model: Callable[[], nn.Module] | None = None
+    centers: Tensor | None = None
+
+    @property
+    def shown(self) -> str:
+        """The function's name, for messages."""
+        return own_code.shown(self.name)
+
+    @property
+    def own_clients(self) -> int | None:
+        """How many clients the data bring; None if they are to be split."""
+        return len(self.train) if isinstance(self.train, list) else None
+
+    @property
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of one sample; None if it is not one tensor."""
+        inputs = self.test.inputs
+        return tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None
+
+
+def own_data(name: str, *, clients: int, seed: int) -> OwnData:
+    """The data that a function of the user's gives; it is called once for the same arguments.
+
+    It is called with those of `clients` and `seed` that it names. Equal tensors for many runs let
+    these train in one stack.
+
+    Raises:
+        SettingsError: the function is not there, or fails.
+        DataError: it gave something that is not accepted.
+    """
+    found = own_code.find("data", name)
+    if isinstance(found, (Problem, Dataset)):
+        return _understood(name, found)
+    if not callable(found):
+        allowed = f"a function that returns {_ACCEPTED}"
+        raise DataError(own_code.wrong("data", name, found, allowed))
+    offered = {"clients": clients, "seed": seed}
+    wanted = own_code.accepted_arguments("data", name, found, offered)
+    return _made(name, found, tuple(wanted.items()))
+
+
+@lru_cache(maxsize=4)
+def _made(name: str, function: Callable[..., Any], wanted: tuple[tuple[str, int], ...]) -> OwnData:
+    return _understood(name, own_code.call("data", name, function, dict(wanted)))
+
+
+def _understood(name: str, given: Any) -> OwnData:
+    if isinstance(given, Problem):
+        return _of_problem(name, given)
+    if isinstance(given, Dataset):
+        return _of_dataset(name, given)
+    parts = _parts(name, given)
+    unknown = [key for key in parts if key not in ("train", "test", *_EXTRAS)]
+    if unknown or not {"train", "test"} <= set(parts):
+        raise DataError(
+            f"data {own_code.shown(name)!r} returned a dict with {', '.join(map(str, parts))}; it "
+            f"must have train and test, and may have {', '.join(_EXTRAS)}"
+        )
+    return _of_parts(name, parts)
+
+
+def _parts(name: str, given: Any) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    if isinstance(given, tuple) and len(given) == 4:
+        inputs, targets, *test = given
+        return {"train": (inputs, targets), "test": tuple(test)}
+    if isinstance(given, tuple) and len(given) == 2 and not _are_arrays(given):
+        return {"train": given[0], "test": given[1]}
+    what = "one pair (inputs, targets)" if _are_arrays(given) else own_code.described(given)
+    raise DataError(f"data {own_code.shown(name)!r} returned {what}; allowed: {_ACCEPTED}")
+
+
+def _are_arrays(given: Any) -> bool:
+    """Whether a pair is inputs and targets, rather than train and test."""
+    return isinstance(given, tuple) and all(hasattr(part, "dtype") for part in given)
+
+
+def _of_parts(name: str, parts: dict[str, Any]) -> OwnData:
+    collate, where = parts.get("collate"), f"data {own_code.shown(name)!r}"
+
+    def samples(given: Any, what: str) -> Samples:
+        return samples_from(given, f"{where}, {what}", collate)
+
+    def listed(given: list[Any], what: str) -> list[Samples]:
+        return [samples(part, f"{what}[{number}]") for number, part in enumerate(given)]
+
+    given, tests = parts["train"], parts.get("client_tests")
+    train: Samples | list[Samples]
+    by_client = isinstance(given, list) and given and not _is_item(given[0])
+    train = listed(given, "train") if by_client else samples(given, "train")
+    test = samples(parts["test"], "test")
+    return OwnData(
+        name=name,
+        train=train,
+        test=test,
+        client_tests=None if tests is None else listed(list(tests), "client_tests"),
+        classes=parts.get("classes") or _classes(train, test),
+        loss=parts.get("loss"),
+        transform=parts.get("transform") or _usual_transform(test),
+        augment=parts.get("augment"),
+        model=parts.get("model"),
+    )
+
+
+def _is_item(thing: Any) -> bool:
+    """Whether a list's element is one sample, such as ("a text", 1), and not a client's dataset."""
+    if isinstance(thing, (str, Mapping)):
+        return True
+    return isinstance(thing, tuple) and len(thing) == 2 and _is_single(thing[1])
+
+
+def _is_single(target: Any) -> bool:
+    return isinstance(target, (int, float, bool, str)) or getattr(target, "ndim", 1) == 0
+
+
+def _classes(train: Samples | list[Samples], test: Samples) -> int | None:
+    """How many classes the targets are of, counted from 0; None if they are no classes."""
+    everybody = [*train, test] if isinstance(train, list) else [train, test]
+    targets = [samples.targets for samples in everybody]
+    if any(t.dtype.is_floating_point or t.ndim != 1 or len(t) == 0 for t in targets):
+        return None
+    return 1 + max(int(t.max()) for t in targets)
+
+
+def _usual_transform(test: Samples) -> Transform | None:
+    """Bytes become float32, as they are; models take no bytes."""
+    inputs = test.inputs
+    return _to_float if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 else None
+
+
+def _to_float(inputs: Tensor) -> Tensor:
+    """Stored bytes as the numbers they are."""
+    return inputs.to(torch.float32)
+
+
+def _of_problem(name: str, problem: Problem) -> OwnData:
+    return OwnData(
+        name=name,
+        train=list(problem.clients),
+        test=problem.test,
+        client_tests=None if problem.client_tests is None else list(problem.client_tests),
+        classes=_classes(list(problem.clients), problem.test),
+        loss=problem.loss,
+        transform=problem.transform,
+        augment=problem.augment,
+        model=problem.model,
+    )
+
+
+def _of_dataset(name: str, dataset: Dataset) -> OwnData:
+    return OwnData(
+        name=name,
+        train=Samples(dataset.train_inputs, dataset.train_targets),
+        test=Samples(dataset.test_inputs, dataset.test_targets),
+        classes=dataset.classes,
+        loss=dataset.loss,
+        transform=dataset.normalize,
+        augment=dataset.augment,
+        centers=dataset.train_centers,
+    )

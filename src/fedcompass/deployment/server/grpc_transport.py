@@ -1,0 +1,309 @@
+"""gRPC as the engine: the wire's service in a thread of its own, and replies as they come.
+
+A site gets the receipt of an answer once the loop that pulled it has gone on: then all that follows
+from it is on disk.
+"""
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Callable, Collection, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+
+from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.deployment.wire.answers import Received, Verdict
+from fedcompass.deployment.wire.connections import Identity, listen
+from fedcompass.deployment.wire.limits import Limits
+from fedcompass.deployment.wire.messages import Facts, Kind
+from fedcompass.deployment.wire.payloads import (
+    Form,
+    layout_digest,
+    payload_bytes,
+    payload_pieces,
+    read_payload,
+)
+from fedcompass.deployment.wire.service import FederationService
+from fedcompass.deployment.wire.site_roster import RosterFile
+from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
+from fedcompass.errors import LayoutMismatch, ProjectError, RunFolderError, TransportBroken
+from fedcompass.vocabulary import ModelVersion, Seconds
+
+__all__ = ["GrpcTransport"]
+
+_NOBODY_ASKS: Seconds = 30.0  # after a restart, tasks that are outstanding are pushed much sooner
+_GRACE: Seconds = 0.5  # for receipts that are on their way when the server stops
+_CLOSED = "nobody waits for this answer; if it was accepted before a restart, it counts"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _FilePayload:
+    """A payload on the server's disk; where there is a problem it was not even sent."""
+
+    path: Path | None
+    form: str
+    size: int  # as announced
+    problem: str | None
+
+    def state(self, layout: Layout, start: FlatState) -> FlatState:
+        if self.path is None or self.problem is not None:
+            raise LayoutMismatch(self.problem or "the answer has no model")
+        return read_payload(self.path, layout, self.form, start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A reply, and where its verdict goes."""
+
+    reply: Reply
+    at: Seconds
+    verdict: "asyncio.Future[Verdict] | None"  # None: the site does not wait for one
+
+
+class GrpcTransport:
+    """Serves sites from when it is made until `close`.
+
+    Args:
+        folder: for tasks, receipts, models and uploads; one server at a time.
+        roster: the file of who may take part.
+        layout: the model's.
+        identity: the server's certificate.
+        address: host:port to listen at; port 0: any that is free.
+        form: how updates travel.
+        limits: what sites may do.
+        notice: is told, in one line, what an operator may want to know.
+
+    Raises:
+        ProjectError: the folder or the address is taken, or roster or certificate are damaged.
+        RunFolderError: the folder is damaged or cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        roster: Path,
+        layout: Layout,
+        identity: Identity,
+        address: str,
+        *,
+        form: Form = "model",
+        limits: Limits | None = None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._folder, self._roster, self._identity = folder, roster, identity
+        self._layout, self._form, self._address = layout, form, address
+        self._limits, self._notice = limits, notice
+        self._lock = threading.Lock()  # of the two below
+        self._arrived: dict[MessageId, _Arrival] = {}  # in order
+        self._handed_out: list[_Arrival] = []
+        self._wake = threading.Event()
+        self._published: tuple[str, ModelVersion, str, int] | None = None  # its digest and size
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._service: FederationService
+        self.port = 0
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
+        self._thread.start()
+        started.result()
+
+    def nodes(self) -> set[NodeId]:
+        """The sites that are connected now, by the names that the roster gives them."""
+        self._acknowledge()
+        if not self._thread.is_alive():
+            raise TransportBroken("the server's network thread has ended; see its log")
+        return set(self._service.sites)
+
+    def push(
+        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
+    ) -> MessageId | None:
+        """Give a site a task; a question who it is is answered by what it said when it came."""
+        if kind == "query" or model is None:
+            return self._greeting(node)
+        version = int(facts["version"])
+        digest, size = self._publish(str(facts["run"]), version, model)
+        return self._call(
+            self._give(
+                site=str(node),
+                run=str(facts["run"]),
+                number=int(facts["task"]),
+                steps=int(facts["steps"]),
+                version=version,
+                model=digest,
+                model_bytes=size,
+                form=self._form,
+                payload_bytes=payload_bytes(self._layout, self._form),
+                refused=str(facts.get("refused", "")),
+            )
+        )
+
+    def pull(self, messages: Collection[MessageId]) -> list[Reply]:
+        """The replies that are here; the next call says that these are dealt with."""
+        self._acknowledge()
+        now = monotonic()
+        with self._lock:
+            wanted = set(messages)
+            found = [a for m, a in self._arrived.items() if m in wanted]
+            stale = [
+                a for m, a in self._arrived.items() if m not in wanted and now - a.at > _NOBODY_ASKS
+            ]
+            for arrival in found + stale:
+                del self._arrived[arrival.reply.message]
+            self._handed_out += found
+        self._conclude(stale, Verdict(False, _CLOSED))
+        return [arrival.reply for arrival in found]
+
+    def wait(self, seconds: Seconds) -> None:
+        """Wait until a reply is here or a site has come or gone, but no longer than so."""
+        self._acknowledge()
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def close(self) -> None:
+        """End the service; answers that were not dealt with are sent again to the next server."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def _acknowledge(self) -> None:
+        """What was handed out is on disk: give the receipts."""
+        with self._lock:
+            done, self._handed_out = self._handed_out, []
+        self._conclude(done, Verdict(True))
+
+    def _conclude(self, arrivals: list[_Arrival], verdict: Verdict) -> None:
+        for arrival in arrivals:
+            if arrival.verdict is not None:
+                self._loop.call_soon_threadsafe(_set_result, arrival.verdict, verdict)
+
+    def _greeting(self, node: NodeId) -> MessageId | None:
+        session = self._service.sites.get(str(node))
+        if session is None:
+            return None
+        message = secrets.token_hex(8)
+        facts: Facts = {"site": session.site, "samples": int(session.hello.samples)}
+        self._add(Reply(message, node, None, facts, None), None)
+        return message
+
+    def _add(self, reply: Reply, verdict: "asyncio.Future[Verdict] | None") -> None:
+        with self._lock:
+            self._arrived[reply.message] = _Arrival(reply, monotonic(), verdict)
+        self._wake.set()
+
+    def _publish(self, run: str, version: ModelVersion, model: FlatState) -> tuple[str, int]:
+        """Put a version on disk for sites to fetch, unless it is the one before."""
+        if self._published is None or self._published[:2] != (run, version):
+            try:
+                pieces = payload_pieces(self._layout, "model", model)
+                digest, size = self._service.publish(pieces)
+            except OSError as error:
+                raise RunFolderError(
+                    f"{self._folder} cannot be written: {error.strerror}; free some space, "
+                    "then resume"
+                ) from None
+            self._published = (run, version, digest, size)
+        return self._published[2:]
+
+    def _call(self, work: "Coroutine[Any, Any, _T]") -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _give(self, **fields: Any) -> MessageId | None:
+        service, site = self._service, fields["site"]
+        if site not in service.sites:
+            return None
+        task = service.give(**fields)
+        for other in service.open_tasks(site):
+            if other.id != task.id:  # given up by the server, or of another run
+                with self._lock:
+                    late = self._arrived.pop(other.id, None)
+                self._conclude([] if late is None else [late], Verdict(False, _CLOSED))
+                service.withdraw(other)
+        service.keep_models({fields["model"]})
+        return task.id
+
+    async def _receive(self, received: Received) -> Verdict:
+        """Hand an answer to whoever pulls, and wait until it is dealt with."""
+        task, answer = received.task, received.answer
+        facts: Facts = {
+            "task": task.number,
+            "version": task.version,
+            "steps_done": int(answer.steps_done),
+            "seconds": float(answer.seconds),
+            "num-examples": int(answer.samples),
+            "loss": float(answer.loss),
+        }
+        error = str(answer.error) or None
+        payload = None
+        if error is None:
+            size = int(answer.payload_bytes)
+            payload = _FilePayload(received.payload, task.form, size, received.problem)
+        verdict: asyncio.Future[Verdict] = self._loop.create_future()
+        self._add(Reply(task.id, task.site, payload, facts, error), verdict)
+        try:
+            return await verdict
+        finally:
+            with self._lock:
+                self._arrived.pop(task.id, None)
+
+    def _run(self, started: "Future[None]") -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve(started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _serve(self, started: "Future[None]") -> None:
+        service = self._service = self._open()
+        try:
+            server, self.port = await listen(
+                service.handler(), self._address, self._identity, service.limits
+            )
+        except BaseException:
+            await service.close()
+            raise
+        started.set_result(None)
+        await self._stop.wait()
+        self._give_up_waiting()
+        await server.stop(_GRACE)
+        self._give_up_waiting()
+        await service.close()
+
+    def _open(self) -> FederationService:
+        try:
+            return FederationService(
+                self._folder,
+                RosterFile(self._roster),
+                layout_digest(self._layout),
+                self._receive,
+                self._limits,
+                notice=self._notice,
+                changed=self._wake.set,
+            )
+        except BlockingIOError:
+            raise ProjectError(
+                f"another process serves sites from {self._folder}; stop it first"
+            ) from None
+        except OSError as error:
+            raise RunFolderError(
+                f"{self._folder} cannot be written: {error.strerror}; free some space, then resume"
+            ) from None
+
+    def _give_up_waiting(self) -> None:
+        """What nobody has dealt with gets no receipt: its site keeps it."""
+        with self._lock:
+            left = [*self._arrived.values(), *self._handed_out]
+            self._arrived, self._handed_out = {}, []
+        for arrival in left:
+            if arrival.verdict is not None:
+                arrival.verdict.cancel()
+
+
+def _set_result(future: "asyncio.Future[Verdict]", verdict: Verdict) -> None:
+    if not future.done():
+        future.set_result(verdict)

@@ -1,0 +1,120 @@
+"""The server's process: serves one run, and says how it ended.
+
+`python -m fedcompass.deployment.server.server_process --project FOLDER --run RUN [--resume]`
+"""
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.supervision import Program, die_with_parent
+from fedcompass.errors import FedcompassError, TransportBroken
+
+__all__ = ["ServerExit", "main", "read_exit", "server_program"]
+
+_log = logging.getLogger("fedcompass.server")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerExit:
+    """How a server ended.
+
+    error: what went wrong, in one line; None if the run is over.
+    again: whether a new one may have more luck.
+    """
+
+    error: str | None
+    again: bool
+
+
+def server_program(project: ServerProject, run: Path, *, resume: bool) -> Program:
+    """The process to start."""
+    arguments = ["--project", str(project.folder), "--run", str(run)]
+    return Program(
+        "the server",
+        "fedcompass.deployment.server.server_process",
+        project.state / "server.log",
+        [*arguments, *(["--resume"] if resume else [])],
+    )
+
+
+def read_exit(project: ServerProject) -> ServerExit:
+    """How the last server ended; one that could not say died, and may be started again."""
+    try:
+        record = json.loads(_outcome(project).read_text(encoding="utf-8"))
+        return ServerExit(record["error"], record["again"])
+    except (OSError, ValueError, KeyError):
+        return ServerExit("the server died", again=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until the run is over, or SIGTERM."""
+    die_with_parent()
+    given = _parser().parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    project = ServerProject(given.project)
+    _outcome(project).unlink(missing_ok=True)
+    ended = _ended(project, given.run, resume=given.resume)
+    _outcome(project).write_text(json.dumps(asdict(ended)), encoding="utf-8")
+    if ended.error is not None:
+        sys.exit(f"ERROR: {ended.error}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fedcompass-server")
+    parser.add_argument("--project", type=Path, required=True)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--resume", action="store_true")
+    return parser
+
+
+def _outcome(project: ServerProject) -> Path:
+    return project.state / "outcome.json"
+
+
+def _ended(project: ServerProject, run: Path, *, resume: bool) -> ServerExit:
+    try:
+        _serve(project, run, resume=resume)
+    except (KeyboardInterrupt, TransportBroken) as error:
+        return ServerExit(str(error) or "the server was stopped", again=True)
+    except FedcompassError as error:
+        return ServerExit(str(error), again=False)
+    except Exception as error:
+        traceback.print_exc()
+        return ServerExit(f"{type(error).__name__}: {error}", again=True)
+    return ServerExit(None, again=False)
+
+
+def _serve(project: ServerProject, run: Path, *, resume: bool) -> None:
+    from fedcompass.aggregation import Layout
+    from fedcompass.deployment.app.app_file import load_app
+    from fedcompass.deployment.server.grpc_transport import GrpcTransport
+    from fedcompass.deployment.server.serve import serve
+
+    app, network = load_app(project.app), project.network
+    transport = GrpcTransport(
+        project.state / "wire",
+        project.roster,
+        Layout.of(app.model()),
+        project.identity,
+        network.listen_address,
+        form=network.updates,
+        notice=_log.warning,
+    )
+    try:
+        serve(project.federation, app, transport, run, resume=resume, pause=transport.wait)
+        transport.wait(0.0)  # all of it is on disk: the last receipts may go out
+    finally:
+        transport.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""A site's process: its connection to the server, and its worker; loads no torch.
+
+`python -m fedcompass.deployment.site.site_process FOLDER`
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fedcompass
+from fedcompass.deployment.private_files import check_private
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.site.worker_link import WorkerFacts, WorkerLink
+from fedcompass.deployment.site.worker_plan import plan_of
+from fedcompass.deployment.supervision import Program, die_with_parent
+from fedcompass.deployment.wire.site_link import SiteLink
+from fedcompass.errors import FedcompassError, ProjectError
+from fedcompass.runs.files import FolderLock
+from fedcompass.vocabulary import Seconds
+
+__all__ = ["is_running", "main", "run_site", "site_program", "worker_is_up"]
+
+_UP = "worker.up"  # there while the worker is
+_DAY: Seconds = 86_400.0
+
+
+def site_program(site: SiteFolder) -> Program:
+    """The process to start where it is not this one."""
+    return Program(
+        f"site {site.settings.name}",
+        "fedcompass.deployment.site.site_process",
+        site.state / "site.log",
+        [str(site.folder)],
+    )
+
+
+def is_running(site: SiteFolder) -> bool:
+    """Whether some process runs this site."""
+    try:
+        FolderLock(site.state).release()
+    except BlockingIOError:
+        return True
+    except OSError:  # never started, or another user's
+        pass
+    return False
+
+
+def worker_is_up(site: SiteFolder) -> bool:
+    """Whether the site runs and its worker has loaded model and data."""
+    return (site.state / _UP).exists() and is_running(site)
+
+
+def run_site(site: SiteFolder, notice: Callable[[str], None]) -> None:
+    """Be a site until SIGTERM or Ctrl-C.
+
+    Raises:
+        ProjectError: its key can be read by others, or it is running already.
+    """
+    check_private(site.identity.key)
+    try:
+        site.state.mkdir(mode=0o700, exist_ok=True)
+        lock = FolderLock(site.state)
+    except BlockingIOError:
+        raise ProjectError(
+            f"site {site.settings.name} is running already from {site.folder}; stop it"
+        ) from None
+    except OSError as error:
+        raise ProjectError(f"{site.state} cannot be used: {error.strerror}") from None
+    try:
+        asyncio.run(_take_part(site, notice))
+    finally:
+        (site.state / _UP).unlink(missing_ok=True)
+        lock.release()
+
+
+async def _take_part(site: SiteFolder, notice: Callable[[str], None]) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            loop.add_signal_handler(number, stop.set)
+    payloads = site.state / "trained"
+    payloads.mkdir(mode=0o700, exist_ok=True)
+    for left in payloads.iterdir():
+        left.unlink()
+    worker = WorkerLink(plan_of(site), payloads, notice)
+    works = [
+        asyncio.create_task(work)
+        for work in (
+            worker.run(),
+            _attend(site, worker, notice),
+            _warn_of_expiry(site, notice),
+            stop.wait(),
+        )
+    ]
+    try:
+        done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+        for work in done:
+            work.result()  # raises what ended it
+    finally:
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+
+
+async def _warn_of_expiry(site: SiteFolder, notice: Callable[[str], None]) -> None:
+    while True:
+        for line in site.expiry_warnings(datetime.now(UTC)):
+            notice(line)
+        await asyncio.sleep(_DAY)
+
+
+async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], None]) -> None:
+    """Keep the connection, with what the worker has; made anew when that has changed."""
+    while True:
+        facts = await worker.up()
+        (site.state / _UP).touch()
+        settings = site.settings
+        link = SiteLink(
+            site.state / "wire",
+            settings.server,
+            site.identity,
+            samples=facts.samples,
+            layout=facts.layout,
+            software=fedcompass.__version__,
+            train=worker.train,
+            proxy=settings.proxy,
+            notice=notice,
+        )
+        attending = asyncio.create_task(link.run())
+        try:
+            await _until_changed(site, worker, facts, attending)
+        finally:
+            attending.cancel()
+            with suppress(asyncio.CancelledError):
+                await attending
+
+
+async def _until_changed(
+    site: SiteFolder, worker: WorkerLink, facts: WorkerFacts, attending: "asyncio.Task[None]"
+) -> None:
+    """Wait until a worker that was started again has other data or another model."""
+    while not attending.done():
+        await asyncio.wait([attending], timeout=0.2)
+        up = site.state / _UP
+        up.touch() if worker.facts is not None else up.unlink(missing_ok=True)
+        if worker.facts not in (None, facts):
+            return
+    attending.result()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a site; a mistake of the user's ends in one line and exit code 1."""
+    die_with_parent()
+    parser = argparse.ArgumentParser(prog="fedcompass-site")
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    try:
+        run_site(SiteFolder(given.folder), logging.getLogger("fedcompass.site").info)
+    except FedcompassError as error:
+        sys.exit(f"ERROR: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The ServerApp: one of our strategies on the nodes of a Flower run, in either of its runtimes."""
+
+import logging
+from pathlib import Path
+from threading import Event
+
+from fedcompass.aggregation import Layout
+from fedcompass.deployment.server.background_evaluation import Evaluate
+from fedcompass.deployment.server.federation import Federation
+from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.errors import MissingExtra
+from fedcompass.flower.evaluation import by_clients, by_function
+from fedcompass.flower.flower_settings import FlowerSettings, read_settings
+from fedcompass.flower.grid_transport import GridTransport
+from fedcompass.flower.project_objects import load_object, make_model
+from fedcompass.runs.curve import metrics_of
+
+try:
+    from flwr.app import Context
+    from flwr.serverapp import Grid, ServerApp
+except ImportError:
+    raise MissingExtra("flwr", "flower", "a Flower project") from None
+
+__all__ = ["app", "main"]
+
+_log = logging.getLogger("flwr")  # what it is told is printed, and streamed by `flwr run --stream`
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the strategy that the project's settings name, until a stop condition holds."""
+    own, settings = read_settings(context.run_config)
+    module = make_model(own.model, settings.seed)
+    layout = Layout.of(module)
+    folder = own.run_folder(context.run_id)
+    stopped, transport = Event(), GridTransport(grid, layout, own.train)
+    federation = Federation(
+        settings,
+        layout,
+        layout.state_of(module),
+        transport,
+        folder,
+        resume=bool(own.resume),
+        evaluate=_evaluation(own, settings, grid, layout, stopped),
+    )
+    members = federation.coordinator.scheduler.roster.members
+    transport.recognise({client: member.samples for client, member in members.items()})
+    try:
+        _run(federation, folder)
+    finally:
+        stopped.set()
+        federation.close()
+
+
+def _run(federation: Federation, folder: Path) -> None:
+    name = federation.settings.chosen_strategy().name
+    _log.info("fedcompass: strategy %s, run folder %s", name, folder)
+    told = _Told(federation)
+    summary = federation.run(told.tell)
+    told.tell(federation)
+    _log.info(
+        "fedcompass: over (%s): %d global updates in %.0f s; `fedcompass report %s` draws them",
+        summary.reason,
+        summary.global_updates,
+        summary.seconds,
+        folder,
+    )
+
+
+class _Told:
+    """What the log was told of a run."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._version = federation.coordinator.version
+        self._rows = len(federation.curve.rows)
+
+    def tell(self, federation: Federation) -> None:
+        """Log the merges and evaluations since the last call."""
+        now, version = federation.now(), federation.coordinator.version
+        if version > self._version:
+            _log.info("fedcompass: %.0f s: global update %d", now, version)
+            self._version = version
+        for row in federation.curve.rows[self._rows :]:
+            values = ", ".join(f"{key} {value:.4g}" for key, value in metrics_of(row).items())
+            _log.info("fedcompass: model %d measured: %s", row["version"], values)
+        self._rows = len(federation.curve.rows)
+
+
+def _evaluation(
+    own: FlowerSettings,
+    settings: FederationSettings,
+    grid: Grid,
+    layout: Layout,
+    stopped: Event,
+) -> Evaluate | None:
+    if own.evaluate == "none":
+        return None
+    if own.evaluate == "clients":
+        return by_clients(grid, layout, settings.task_timeout, stopped)
+    return by_function(load_object("evaluate", own.evaluate), layout)

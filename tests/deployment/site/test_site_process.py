@@ -1,0 +1,80 @@
+"""A site's process from its first line to its last: what it says, and that nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+
+from fedcompass.deployment.operator.certificates import make_site_certificate
+from fedcompass.deployment.operator.project_files import init_project
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.site.site_process import is_running, worker_is_up
+
+PATIENCE = 120.0  # seconds; only a failing test waits so long
+
+APP = """
+import torch
+from fedcompass import Samples
+from fedcompass.deployment import Trainer
+def model():
+    return torch.nn.Linear(3, 2)
+def trainer(site):
+    data = Samples(torch.zeros(10, 3), torch.zeros(10, dtype=torch.int64))
+    return Trainer(data=data, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+"""
+
+
+def test_a_site_without_a_server_says_so_once_warns_of_its_certificate_and_ends_in_order(
+    tmp_path: Path,
+) -> None:
+    init_project(tmp_path / "f", "127.0.0.1:9", ["north"])
+    site = SiteFolder(tmp_path / "f" / "sites" / "north")
+    (site.folder / "app.py").write_text(APP)
+    for name in ("site.key", "site.crt"):
+        (site.folder / name).unlink()
+    make_site_certificate(tmp_path / "f" / "certificates", site.folder, "north", days=20)
+    command = [sys.executable, "-m", "fedcompass", "deploy", "site", str(site.folder)]
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL) as running,
+    ):
+        try:
+            wait(lambda: "no connection to the server" in log.read_text())
+            assert worker_is_up(site)
+            sleep(1.5)  # it tries again meanwhile
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(PATIENCE) == 0
+        finally:
+            running.kill()
+    lines = log.read_text().splitlines()
+    assert lines[0] == f"site north of 127.0.0.1:9; logs in {site.state}"
+    assert [line for line in lines if "site.crt expires on" in line]
+    assert sum("no connection to the server" in line for line in lines) == 1
+    assert lines[-1] == "site north has left"
+    assert not is_running(site)
+    assert not worker_is_up(site)
+    assert not using(site.folder)
+
+
+def using(folder: Path) -> list[str]:
+    """Processes that have a folder in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+        if str(folder) in command and path.parent.name != str(os.getpid()):
+            found.append(command)
+    return found
+
+
+def wait(holds: object) -> None:
+    assert callable(holds)
+    until = monotonic() + PATIENCE
+    while not holds():
+        assert monotonic() < until
+        sleep(0.05)

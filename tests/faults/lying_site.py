@@ -1,0 +1,83 @@
+"""A site that speaks the wire as it should and lies in its answers; trains nothing.
+
+python -m tests.faults.lying_site FOLDER LIE
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fedcompass.aggregation.layout import Layout
+from fedcompass.deployment.app.app_file import load_app
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.supervision import Child, Program, die_with_parent
+from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire.payloads import layout_digest
+from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
+
+
+def _finished(task: pb.Task, payload: bytes, steps: int | None = None) -> FinishedTask:
+    return FinishedTask(task.steps if steps is None else steps, 0.1, 40, 0.5, [payload])
+
+
+def _nan(task: pb.Task, model: bytes) -> FinishedTask:
+    return _finished(task, np.float32(np.nan).tobytes() + model[4:])
+
+
+LIES: dict[str, Callable[[pb.Task, bytes], FinishedTask]] = {
+    "nan": _nan,
+    "ten_times_the_bytes": lambda task, model: _finished(task, model * 10),
+    "half_the_bytes": lambda task, model: _finished(task, model[: len(model) // 2]),
+    "a_billion_steps": lambda task, model: _finished(task, model, 10**9),
+}
+
+
+class LyingSite:
+    """Used like a `RunningSite`."""
+
+    def __init__(self, site: SiteFolder, lie: str) -> None:
+        program = Program(
+            f"site {site.settings.name}",
+            "tests.faults.lying_site",
+            site.state / "site.log",
+            [str(site.folder), lie],
+        )
+        self._child = Child(program, restarts=1000, longest_pause=5.0)
+
+    @property
+    def children(self) -> dict[str, int | None]:
+        return {"site": self._child.pid}
+
+    def start(self) -> None:
+        self._child.start()
+
+    def restart_dead(self) -> bool:
+        return self._child.restart_if_dead()
+
+    def stop(self) -> None:
+        self._child.stop()
+
+
+async def _lie(site: SiteFolder, lie: str) -> None:
+    async def train(task: pb.Task, model: Path) -> FinishedTask:
+        return LIES[lie](task, model.read_bytes())
+
+    link = SiteLink(
+        site.state / "wire",
+        site.settings.server,
+        site.identity,
+        samples=40,
+        layout=layout_digest(Layout.of(load_app(site.app).model())),
+        software="0",
+        train=train,
+        notice=print,
+    )
+    await link.run()
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    asyncio.run(_lie(SiteFolder(Path(sys.argv[1])), sys.argv[2]))
