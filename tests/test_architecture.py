@@ -22,6 +22,8 @@ RANKS = {
     "error_text": 1,
     "finite_json": 1,
     "setting_tables": 1,
+    "progress_bar": 1,
+    "strategy_summaries": 1,
     "own_code": 1,
     "settings": 2,
     "scheduling": 3,
@@ -75,7 +77,7 @@ DEPLOYMENT_RANKS = {
 
 IMPURE = {"torch", "numpy", "time", "random", "threading", "datetime", "asyncio", "os", "socket"}
 EDGE_LIBRARIES = {"typer", "rich"}
-EDGE = {"cli", "report", "paper", "__main__"}
+EDGE = {"cli", "report", "paper", "progress_bar", "__main__"}
 
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -56,7 +56,7 @@ def test_a_run_says_how_much_of_the_waiting_was_by_plan() -> None:
 def test_a_private_run_says_what_each_client_has_spent() -> None:
     few = ["--set", "privacy.epsilon=2", "--set", "model=linear", "--set", "local.batch_size=8"]
     lines = fedcompass("run", *few, "--horizon", "2", "--executor", "serial").output.splitlines()
-    assert lines[1] == "  privacy            epsilon at most 2, delta 1e-05; clip 1, noise 1"
+    assert lines[3] == "  privacy            epsilon at most 2, delta 1e-05; clip 1, noise 1"
     [spent] = [line for line in lines if line.startswith("  epsilon per client ")]
     epsilons = [float(number) for number in spent.split()[3:]]
     assert len(epsilons) == 5
@@ -68,8 +68,9 @@ def test_a_private_run_says_what_each_client_has_spent() -> None:
 def test_run_says_what_it_did_and_keeps_a_record() -> None:
     output = fedcompass("run", *QUICK).output
     assert output.startswith(
-        "fedcompass on mnist-mini (mlp): 5 clients, exponential speeds (slowest 24.6x the "
-        "fastest), class partition, seed 0\n"
+        "run: runs/fedcompass-mnist-mini-seed0\n"
+        "fedcompass on mnist-mini (mlp): 5 clients, exponential speeds (slowest 24.6x\n"
+        "the fastest), class partition, seed 0\n"
     )
     for words in ("accuracy 80%", "top accuracy", "clients waited", "staleness", "updates per"):
         assert words in output
@@ -83,6 +84,7 @@ def test_run_says_what_it_did_and_keeps_a_record() -> None:
         "final.safetensors",
         "journal.jsonl",
         "metrics.jsonl",
+        "origin.json",
         "report.html",
         "summary.json",
     ]
@@ -165,7 +167,9 @@ def test_compare_prints_the_table_over_seeds_and_what_it_means() -> None:
     rows = [re.split(r"\s{2,}", line) for line in lines if line.startswith("fed")]
     assert [row[0] for row in rows] == ["fedavg", "fedbuff", "fedcompass"]
     assert all(re.fullmatch(r"[0-2]/2", row[2]) for row in rows)
-    assert "misses counted at the horizon (4 s)" in output
+    assert "misses counted at the horizon (4 s)" in " ".join(output.split())
+    assert max(map(len, lines)) <= 80
+    assert output.startswith("compare: runs/compare\n")
     assert output.endswith("To look at them: runs/compare/report.html\n")
     assert "buffer_size = 2" in Path("runs/compare/fedbuff-seed1/experiment.toml").read_text()
     summary = json.loads(Path("runs/compare/fedcompass-seed0/summary.json").read_text())
@@ -176,7 +180,7 @@ def test_compare_gives_the_same_numbers_with_two_processes() -> None:
     arguments = ["compare", "--strategies", "fedavg,fedcompass", "--seeds", "1", "--horizon", "3"]
     one = fedcompass(*arguments, "--workers", "1", "--name", "one").stdout
     two = fedcompass(*arguments, "--workers", "2", "--name", "two").stdout
-    assert "staleness" in two
+    assert "mean staleness" in two
     assert one.replace("runs/one", "runs/two") == two
     # Which run ends first is the machine's affair; what it gave is not.
     for name in ("fedavg-seed0", "fedcompass-seed0"):
@@ -203,7 +207,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_table(monkeypatch: pytest.Monk
     )
     assert re.search("^fedcompass +… +0/0 of 2", fedcompass("table", "runs/compare").stdout, re.M)
     resumed = fedcompass("compare", "--resume", "runs/compare", "--workers", "1")
-    assert [line.split(":")[0] for line in resumed.stderr.splitlines()] == [
+    assert [line.split(":")[0] for line in resumed.stderr.splitlines() if "[" in line] == [
         "  [2/4] fedcompass, seed 0",
         "  [3/4] fedavg, seed 1",
         "  [4/4] fedcompass, seed 1",
@@ -223,7 +227,9 @@ def test_a_comparison_is_tabulated_and_reported_like_any_sweep() -> None:
     assert table[0].split("  ")[:2] == ["strategy.name", "time to 20%"]
     assert [line.split()[0] for line in table[1:3]] == ["fedavg", "fedcompass"]
     assert fedcompass("table", "runs/compare/sweep.toml").stdout.splitlines() == table
-    assert fedcompass("sweep", "runs/compare/sweep.toml").stdout.startswith("2 of 2 done")
+    again = fedcompass("sweep", "runs/compare/sweep.toml").stdout.splitlines()
+    assert again[0] == "sweep: runs/compare/results.jsonl: 2 of 2 done"
+    assert again[1].startswith("2 of 2 done; see them")
     assert fedcompass("report", "runs/compare").stdout == "report: runs/compare/report.html\n"
 
 

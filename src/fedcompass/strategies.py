@@ -24,6 +24,7 @@ from fedcompass.scheduling.registry import PolicyKind, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.settings import Settings, merged, unknown_key
 from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
+from fedcompass.strategy_summaries import SUMMARIES
 
 if TYPE_CHECKING:
     from fedcompass.aggregation import Aggregator, ClientMemory, FlatState
@@ -179,32 +180,32 @@ _ADAPTIVE = {"learning_rate": 0.01, "tau": 1e-3}
 
 _RECIPES: dict[str, Recipe] = {
     "fedavg": Recipe(
-        "rounds: everybody trains Q steps, the server waits for all and averages by samples",
+        SUMMARIES["fedavg"],
         "synchronous",
         aggregation=_BY_SHARE,
     ),
     "fedavgm": Recipe(
-        "fedavg, the average going through server momentum",
+        SUMMARIES["fedavgm"],
         "synchronous",
         aggregation={**_BY_SHARE, "server": {"optimizer": "momentum", "beta": 0.9}},
     ),
     "fedadam": Recipe(
-        "fedavg with Adam on the server",
+        SUMMARIES["fedadam"],
         "synchronous",
         aggregation={**_BY_SHARE, "server": {"optimizer": "adam", **_ADAPTIVE}},
     ),
     "fedyogi": Recipe(
-        "fedavg with Yogi on the server",
+        SUMMARIES["fedyogi"],
         "synchronous",
         aggregation={**_BY_SHARE, "server": {"optimizer": "yogi", **_ADAPTIVE}},
     ),
     "fedadagrad": Recipe(
-        "fedavg with Adagrad on the server",
+        SUMMARIES["fedadagrad"],
         "synchronous",
         aggregation={**_BY_SHARE, "server": {"optimizer": "adagrad", **_ADAPTIVE, "beta1": 0.0}},
     ),
     "fedasync": Recipe(
-        "every answer is mixed into the model at once, the less the staler it is",
+        SUMMARIES["fedasync"],
         "immediate",
         aggregation={
             "payload": "model",
@@ -215,7 +216,7 @@ _RECIPES: dict[str, Recipe] = {
         variants={"share": _SHARE_VARIANT},
     ),
     "fedbuff": Recipe(
-        "every K answers make one update, whoever sent them; nobody waits",
+        SUMMARIES["fedbuff"],
         "buffered",
         scheduling={"buffer_size": 10},
         aggregation={
@@ -226,27 +227,27 @@ _RECIPES: dict[str, Recipe] = {
         variants={"share": _SHARE_VARIANT},
     ),
     "fedat": Recipe(
-        "clients of similar pace form tiers; each runs fedavg by itself, and rare tiers count more",
+        SUMMARIES["fedat"],
         "tiered",
         aggregator=_tier_average,
         aggregation_keys=("server",),
     ),
     "fedcompass": Recipe(
-        "Compass gives each client as many steps as let its group answer together; groups merge",
+        SUMMARIES["fedcompass"],
         "compass",
     ),
     "fedcompass+m": Recipe(
-        "fedcompass, the groups' merges going through server momentum",
+        SUMMARIES["fedcompass+m"],
         "compass",
         aggregation={"server": {"optimizer": "momentum", "beta": 0.9}},
     ),
     "fedcompass+n": Recipe(
-        "fedcompass with normalized averaging: an update counts per step, not by its steps",
+        SUMMARIES["fedcompass+n"],
         "compass",
         aggregation={"normalized": True},
     ),
     "metronome": Recipe(
-        "everybody answers on a beat, with as many steps as fit; clients that are too fast wait",
+        SUMMARIES["metronome"],
         "metronome",
         aggregation={"weighting": "share"},
     ),

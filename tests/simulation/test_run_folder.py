@@ -44,7 +44,9 @@ def not_a_number_when_measured(outputs: Tensor, targets: Tensor) -> Tensor:
 def test_a_finished_run_has_its_records_and_no_other_files(tmp_path: Path) -> None:
     result = simulate(experiment(), problem=problem(), folder=tmp_path / "runs" / "one")
     assert result.folder == tmp_path / "runs" / "one"
-    assert sorted(path.name for path in result.folder.iterdir()) == sorted(RECORDS)
+    assert sorted(path.name for path in result.folder.iterdir()) == sorted(
+        [*RECORDS, "origin.json"]
+    )
 
 
 def test_the_records_say_what_the_result_says(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fedcompass.cli.report import reported
 from fedcompass.cli.run import data_and_model
 from fedcompass.cli.setting_options import assigned, file_and_options, given
 from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, tell_changed_code
-from fedcompass.cli.text import plain_table
+from fedcompass.cli.text import plain_table, wrapped
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.own_code import absolute, short, with_names
 
@@ -31,10 +31,10 @@ __all__ = ["compare"]
 
 _REFERENCE = "fedcompass"
 _PROFILES = {
-    "paper": "the\nFedCompass paper's where none are given (mnist-mini: a fifth of its steps)",
-    "as-run": "the\nFedCompass paper's as its authors' code ran it where none are given",
-    "authors": "the\nFedCompass paper's with its authors' further habits where none are given",
-    "own": "each strategy's own\npaper's",
+    "paper": "the FedCompass paper's where none are given (mnist-mini: a fifth of its steps)",
+    "as-run": "the FedCompass paper's as its authors' code ran it where none are given",
+    "authors": "the FedCompass paper's with its authors' further habits where none are given",
+    "own": "each strategy's own paper's",
 }
 
 
@@ -61,6 +61,10 @@ def compare(
     Exits with 1 if a run failed, or broke off: nobody was left to train. The others are shown all
     the same.
     """
+    if resume is not None:
+        _refuse_settings(context)
+    root = resume or _new_root(name)
+    print(f"compare: {root}", flush=True)  # before what takes long to load
     from fedcompass.cli.sweep_progress import SweepProgress
     from fedcompass.cli.table_shapes import notes
     from fedcompass.sweeps.comparison import Comparison
@@ -69,17 +73,15 @@ def compare(
 
     openers = track.tracker_openers(tensorboard, mlflow)
     if resume is not None:
-        _refuse_settings(context)
-        root, sweep = resume, _kept_sweep(resume)
+        sweep = _kept_sweep(resume)
     else:
-        root = _new_root(name)
         sweep = _sweep(root.name, file, assignments, given(context), strategies, seeds)
     store = Store(root / RESULTS)
     first = sweep.experiments()[0]
     print(_what(sweep, first), flush=True)
     about_data(first)
     tell_changed_code(sweep, store)
-    progress = SweepProgress(sweep, store)
+    progress = SweepProgress(sweep, store, lambda experiment: root / _folder_name(experiment))
     with progress.live:
         _carry_out(sweep, store, progress, openers, workers=workers, device=device)
     comparison = Comparison(Results.of_plan(sweep.plan(), store), _REFERENCE)
@@ -161,15 +163,18 @@ def _sweep(
 def _what(sweep: "Sweep", experiment: "Experiment") -> str:
     fleet = experiment.fleet
     seeds = sorted({planned.experiment.seed for planned in sweep.plan()})
-    return (
+    about = (
         f"{data_and_model(experiment)}, {experiment.partition.kind} partition, "
         f"{fleet.clients} clients of {fleet.speed} speed, "
         f"{'seed 0' if len(seeds) == 1 else f'seeds 0 to {seeds[-1]}'}: "
-        f"{', '.join(sweep.axes['strategy.name'])}.\n"
+        f"{', '.join(sweep.axes['strategy.name'])}."
+    )
+    meaning = (
         f"Each run simulates {experiment.horizon:g} s of virtual time and really trains; the same "
-        "seed means\nthe same data split, speeds and initial model for every strategy. Settings: "
+        "seed means the same data split, speeds and initial model for every strategy. Settings: "
         f"{_PROFILES[experiment.profile]}."
     )
+    return f"{wrapped(about)}\n{wrapped(meaning)}"
 
 
 def _folder_name(experiment: "Experiment") -> str:
@@ -229,10 +234,11 @@ def _meaning(comparison: "Comparison", experiment: "Experiment") -> str:
         if point.row is not None
     ]
     order = ", ".join(f"{label} {time:.1f} s" for time, label in sorted(times, key=itemgetter(0)))
-    return (
-        "\ntime to target: virtual time of the first evaluation at or above it, mean ± standard\n"
-        "deviation over the seeds that reached it, - where fewer than half did; vs fedcompass:\n"
-        "that mean over fedcompass's. waiting: share of client time spent idle. wins: seeds in\n"
-        "which it was first. Ranked with misses counted at the horizon "
-        f"({experiment.horizon:g} s):\n  {order}."
+    meaning = (
+        "time to target: virtual time of the first evaluation at or above it, mean ± standard "
+        "deviation over the seeds that reached it, - where fewer than half did; ratio: that mean "
+        "over fedcompass's. idle: share of client time spent waiting. stale: mean staleness. "
+        "wins: seeds in which it was first. Ranked with misses counted at the horizon "
+        f"({experiment.horizon:g} s): {order}."
     )
+    return f"\n{wrapped(meaning)}"

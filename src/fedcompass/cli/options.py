@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcompass.errors import SettingsError
+from fedcompass.setting_tables import nested
 from fedcompass.vocabulary import Seconds
 
 __all__ = [
@@ -69,8 +70,6 @@ def parse_assignment(text: str) -> dict[str, Any]:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value
-    from fedcompass.settings import nested
-
     return nested(key, parsed)
 
 

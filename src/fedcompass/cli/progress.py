@@ -3,88 +3,48 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from fedcompass.cli.text import metric_text
+from fedcompass.cli.text import in_words, metric_text
 from fedcompass.own_code import short
+from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.live import Live
     from rich.table import Table
 
     from fedcompass.experiment import Experiment
     from fedcompass.simulation.engine import Simulation
 
-__all__ = ["LiveTable", "RunProgress", "bars"]
+__all__ = ["LiveTable", "RunProgress", "TimeLeft", "bars"]
 
 _Show: TypeAlias = Callable[[str, int, int | None], None]
 """Told a part's name, how much of it is done, and how much there is (if known)."""
 
-_REFRESH = 0.2  # seconds between refreshes in a terminal
-_PLAIN = 15.0  # seconds between lines elsewhere
-
-
-class RunProgress:
-    """Shows virtual time, version, the target metric, open groups, steps per second and the ETA."""
-
-    def __init__(self, experiment: "Experiment") -> None:
-        self._experiment = experiment
-        self._live = sys.stderr.isatty()
-        self._started = self._shown = monotonic()
-        self._first_steps: int | None = None
-
-    def update(self, simulation: "Simulation") -> None:
-        """Show where the simulation is, if it is time to."""
-        now = monotonic()
-        if self._first_steps is None:
-            self._first_steps = simulation.steps  # a resumed run does not start at 0
-        if now - self._shown < (_REFRESH if self._live else _PLAIN):
-            return
-        self._shown = now
-        end = "" if self._live else "\n"
-        start = "\r\x1b[K" if self._live else ""
-        print(start + self._line(simulation, now), end=end, file=sys.stderr, flush=True)
-
-    def _line(self, simulation: "Simulation", now: float) -> str:
-        elapsed = max(now - self._started, 1e-9)
-        share = min(simulation.now / self._experiment.horizon, 1.0)
-        parts = [
-            f"{share:4.0%}  t={simulation.now:.1f}s",
-            f"version {simulation.coordinator.version}",
-        ]
-        metric = short(self._experiment.evaluation.target_metric)
-        if simulation.evaluations.rows:
-            newest = simulation.evaluations.rows[-1][metric]
-            parts.append(f"{metric} {metric_text(metric, newest)}")
-        from fedcompass.scheduling.compass import Compass
-
-        policy = simulation.coordinator.scheduler.policy
-        if isinstance(policy, Compass):
-            parts.append(f"{len(policy.open_groups)} groups")
-        steps = simulation.steps - (self._first_steps or 0)
-        parts.append(f"{steps / elapsed:,.0f} steps/s")
-        if share > 0:
-            parts.append(f"ETA {elapsed * (1 - share) / share:.0f} s")
-        return "  ".join(parts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+_REFRESH: Seconds = 0.2  # between two looks at a simulation
+_FIRST: Seconds = 1.0  # until the first plain line
+_PLAIN: Seconds = 15.0  # between two plain lines, in the end
 
 
 class LiveTable:
     """Lines that stay; in a terminal they stand above a table that is drawn again and again.
 
-    table: makes the table; called from another thread.
+    Elsewhere a plain line comes instead: soon, then now and then.
+
+    table: makes the table, or its one line; called from another thread.
+    line: makes the plain line, likewise; None: there is none.
     """
 
-    def __init__(self, table: "Callable[[], Table | str]") -> None:
-        self._table = table
+    def __init__(
+        self, table: "Callable[[], Table | str]", line: Callable[[], str] | None = None
+    ) -> None:
+        self._table, self._line = table, line
         self._live: Live | None = None
+        self._ended = Event()
+        self._teller = Thread(target=self._tell, daemon=True)
 
     @property
     def is_live(self) -> bool:
@@ -97,13 +57,18 @@ class LiveTable:
             from rich.live import Live
 
             console = Console(stderr=True)
-            self._live = Live(console=console, get_renderable=self._table, transient=True)
+            self._live = Live(console=console, get_renderable=self._shown, transient=True)
             self._live.start()
+        elif self._line is not None:
+            self._teller.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         if self._live is not None:
             self._live.stop()
+        if self._teller.is_alive():
+            self._teller.join()
 
     def say(self, line: str) -> None:
         """Show a line that stays."""
@@ -111,6 +76,86 @@ class LiveTable:
             print(line, file=sys.stderr, flush=True)
         else:
             self._live.console.print(line, markup=False, highlight=False)
+
+    def _shown(self) -> "RenderableType":
+        from rich.text import Text
+
+        table = self._table()
+        return Text(table, no_wrap=True, overflow="ellipsis") if isinstance(table, str) else table
+
+    def _tell(self) -> None:
+        wait = _FIRST
+        while self._line is not None and not self._ended.wait(wait):
+            self.say(self._line())
+            wait = min(wait * 4, _PLAIN)
+
+
+class RunProgress:
+    """Percent, virtual time, version, the target metric, steps per second and the time left.
+
+    live: shows it; use it in a `with`.
+    """
+
+    def __init__(self, experiment: "Experiment") -> None:
+        self._horizon = experiment.horizon
+        self._metric = short(experiment.evaluation.target_metric)
+        self._words = "preparing data and model"
+        self._left = TimeLeft()
+        self._first_steps: int | None = None
+        self._updated = 0.0
+        self.live = LiveTable(self._line, self._line)
+
+    def update(self, simulation: "Simulation") -> None:
+        """Take in where the simulation is, if it is time to."""
+        now = monotonic()
+        if now - self._updated < _REFRESH:
+            return
+        self._updated = now
+        if self._first_steps is None:
+            self._first_steps = simulation.steps  # a resumed run does not start at 0
+        share = min(simulation.now / self._horizon, 1.0)
+        self._left.reach(share)
+        parts = [
+            f"{share:4.0%}  t={simulation.now:.1f} of {self._horizon:g} s",
+            f"version {simulation.coordinator.version}",
+        ]
+        if simulation.evaluations.rows:
+            newest = simulation.evaluations.rows[-1][self._metric]
+            parts.append(f"{self._metric} {metric_text(self._metric, newest)}")
+        if steps := simulation.steps - self._first_steps:
+            parts.append(f"{steps / self._left.elapsed:,.0f} steps/s")
+        self._words = "  ".join(parts)
+
+    def _line(self) -> str:
+        return f"{self._words}  {self._left}"
+
+
+class TimeLeft:
+    """How long something still takes, by its share that is done.
+
+    A share that was done before the first call took no time of ours.
+    """
+
+    def __init__(self) -> None:
+        self._started = monotonic()
+        self._first: float | None = None
+        self._share = 0.0
+
+    @property
+    def elapsed(self) -> Seconds:
+        """Seconds since it began."""
+        return max(monotonic() - self._started, 1e-9)
+
+    def reach(self, share: float) -> None:
+        """Take in which share is done by now."""
+        self._first = share if self._first is None else self._first
+        self._share = share
+
+    def __str__(self) -> str:
+        done = self._share - (self._first or 0.0)
+        if done <= 0:
+            return f"{in_words(self.elapsed)} so far"
+        return f"about {in_words(self.elapsed * (1 - self._share) / done)} left"
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`fedcompass run`: one experiment, watched while it runs, and what came out of it."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +9,13 @@ from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
 from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.options import next_free
+from fedcompass.cli.progress import RunProgress
 from fedcompass.cli.report import reported
-from fedcompass.cli.setting_options import experiment_from, given
-from fedcompass.cli.text import metric_text
+from fedcompass.cli.setting_options import all_given, given
+from fedcompass.cli.text import metric_text, wrapped
 from fedcompass.errors import FedcompassError, RunFolderError
 from fedcompass.own_code import short
+from fedcompass.setting_tables import merged, nested
 
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
@@ -50,33 +51,63 @@ def run(
     Exits with 1 if the run broke off: nobody was left to train.
     """
     options = given(context)
+    if resume is not None and (file is not None or assignments or options):
+        raise RunFolderError("--resume goes on with a run as it is; leave the settings out")
+    settings = all_given(file, assignments, options)
+    path = resume or (opt.named(name) if name else next_free(Path("runs"), _usual_name(settings)))
+    print(f"run: {path}", flush=True)  # before what takes long to load
+    experiment = _experiment(resume, settings)
+    print(describe(experiment), flush=True)
     from fedcompass.simulation.ending import broke_off
-    from fedcompass.simulation.experiment_folder import create_run, experiment_of, resume_run
-    from fedcompass.simulation.problems import build_problem
+    from fedcompass.simulation.experiment_folder import resume_run
 
     openers = track.tracker_openers(tensorboard, mlflow)
-    if resume is not None:
-        if file is not None or assignments or options:
-            raise RunFolderError("--resume goes on with a run as it is; leave the settings out")
-        folder = resume_run(resume)
-        experiment = experiment_of(folder)
-    else:
-        experiment = experiment_from(file, assignments, options)
-        path = opt.named(name) if name else next_free(Path("runs"), _usual_name(experiment))
-        if not no_train:
-            about_data(experiment)
-            build_problem(experiment)  # what is missing is said before a folder is touched
-        folder = create_run(path, experiment, overwrite=overwrite)
-    chosen = _chosen(executor, device, no_train)
-    result = _watched(folder, experiment, chosen, workers, device, max_stack, openers)
+    folder = resume_run(resume) if resume is not None else None
+    if folder is None and not no_train:
+        about_data(experiment)
+    progress = RunProgress(experiment)
+    with progress.live:
+        folder = folder or _new_folder(path, experiment, not no_train, overwrite)
+        chosen = _chosen(executor, device, no_train)
+        result = _watched(folder, experiment, progress, chosen, workers, device, max_stack, openers)
     print(_report(result, trained=not no_train))
     if broke_off(result.summary):
         raise typer.Exit(1)
 
 
-def _usual_name(experiment: "Experiment") -> str:
-    strategy, data = short(experiment.strategy["name"]), short(experiment.data.name)
-    return f"{strategy}-{data}-seed{experiment.seed}"
+def _experiment(resume: Path | None, settings: dict[str, Any]) -> "Experiment":
+    if resume is not None:
+        from fedcompass.runs.folder import RunFolder
+        from fedcompass.simulation.experiment_folder import experiment_of
+
+        return experiment_of(RunFolder(resume))
+    from fedcompass.experiment import Experiment
+
+    return Experiment(**settings)
+
+
+_USUAL = ("fedcompass", "mnist-mini", 0)  # an experiment's strategy, data and seed
+
+
+def _usual_name(settings: dict[str, Any]) -> str:
+    """A folder's name by the settings that were given, which nobody has checked yet."""
+    usual = nested("strategy.name", _USUAL[0]) | nested("data.name", _USUAL[1])
+    whole = merged(usual, {"seed": _USUAL[2]}, settings)
+    strategy, data = (
+        table.get("name") if isinstance(table, dict) else table
+        for table in (whole["strategy"], whole["data"])
+    )
+    name = f"{short(str(strategy))}-{short(str(data))}-seed{whole['seed']}"
+    return name.replace("/", "-")
+
+
+def _new_folder(path: Path, experiment: "Experiment", trains: bool, overwrite: bool) -> "RunFolder":
+    from fedcompass.simulation.experiment_folder import create_run
+    from fedcompass.simulation.problems import build_problem
+
+    if trains:
+        build_problem(experiment)  # what is missing is said before a folder is touched
+    return create_run(path, experiment, overwrite=overwrite)
 
 
 def _chosen(executor: str, device: str, no_train: bool) -> str:
@@ -89,24 +120,22 @@ def _chosen(executor: str, device: str, no_train: bool) -> str:
 def _watched(
     folder: "RunFolder",
     experiment: "Experiment",
+    progress: RunProgress,
     executor: Any,
     workers: int | None,
     device: str,
     max_stack: int | None,
     openers: "list[OpenTracker]",
 ) -> "Result":
-    from fedcompass.cli.progress import RunProgress
     from fedcompass.report.tracking import FollowedRun
     from fedcompass.simulation.run import simulate
 
-    followed = FollowedRun(folder.path, track.run_name(folder.path), openers)
+    def on_progress(simulation: "Simulation") -> None:
+        progress.update(simulation)
+        followed.update()
+
     try:
-        with followed, RunProgress(experiment) as progress:
-
-            def on_progress(simulation: "Simulation") -> None:
-                progress.update(simulation)
-                followed.update()
-
+        with FollowedRun(folder.path, track.run_name(folder.path), openers) as followed:
             return simulate(
                 experiment,
                 folder=folder,
@@ -120,20 +149,21 @@ def _watched(
         folder.remove_if_not_begun()
         raise
     except KeyboardInterrupt:
-        print(f"\nstopped. To go on: fedcompass run --resume {folder.path}", file=sys.stderr)
+        progress.live.say(f"\nstopped. To go on: fedcompass run --resume {folder.path}")
         raise typer.Exit(130) from None
 
 
 def _report(result: "Result", *, trained: bool) -> str:
     from fedcompass.simulation.ending import trouble
 
-    experiment, summary = result.experiment, result.summary
-    lines = [describe(experiment), *_privacy_line(experiment, summary)]
+    summary = result.summary
+    lines = _privacy_line(result.experiment, summary)
     if trained:
         lines += _accuracy_lines(result)
     lines += [
         f"  global updates     {summary['global_updates']} from {summary['updates']} client "
-        f"updates, {summary['local_steps']:,} local steps, "
+        f"updates",
+        f"  local steps        {summary['local_steps']:,} in "
         f"{summary['virtual_seconds']:.0f} s of virtual time",
         f"  clients waited     {summary['idle_share']:.0%} of their time{_by_plan(summary)}",
         f"  staleness          {summary['mean_staleness']:.2f} on average, "
@@ -188,12 +218,12 @@ def _by_plan(summary: dict[str, Any]) -> str:
 
 
 def describe(experiment: "Experiment") -> str:
-    """One line: what was run on what."""
+    """What is run on what."""
     from fedcompass.simulation.fleet import Fleet
 
     fleet = experiment.fleet
     ratio = Fleet(fleet, experiment.seed).speed_ratio
-    return (
+    return wrapped(
         f"{short(experiment.strategy['name'])} on {data_and_model(experiment)}: "
         f"{fleet.clients} clients, {fleet.speed} speeds (slowest {ratio:.1f}x the fastest), "
         f"{experiment.partition.kind} partition, seed {experiment.seed}"

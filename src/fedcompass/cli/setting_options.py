@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedcompass.cli.options import parse_assignment
 from fedcompass.cli.track_options import TrackingCommand
+from fedcompass.setting_tables import merged, nested
 
 if TYPE_CHECKING:
     from fedcompass.cli.setting_rows import SettingRow
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPTIONS",
+    "all_given",
     "assigned",
     "experiment_from",
     "file_and_options",
@@ -49,6 +52,26 @@ OPTIONS = {
 }
 """Each option and the setting it stands for, in the order of --help; a new one is a line here."""
 
+_KINDS: dict[str, type] = {
+    "seed": int,
+    "data-root": Path,
+    "clients": int,
+    "speed-change": float,
+    "steps": int,
+    "min-steps": int,
+    "max-steps": int,
+    "latest": float,
+    "buffer-size": int,
+    "tier-ratio": float,
+    "learning-rate": float,
+    "batch-size": int,
+    "horizon": float,
+    "target": float,
+    "stop-at-target": bool,
+}
+"""What an option's values are unless they are text: a command line is read without the settings,
+whose loading takes as long as all of `fedcompass --help`."""
+
 _GIVEN = "fedcompass.given"  # in click's context: key -> value of the options that were used
 _BEFORE = "assignments"  # --set, which stands for all the settings without an option
 
@@ -57,7 +80,6 @@ def settings_command(*without: str) -> type[TrackingCommand]:
     """A command class with these options except some; `given` says which were used."""
 
     class SettingsCommand(TrackingCommand):
-        # Made when they are asked for: the settings are not loaded to list the commands.
         def get_params(self, ctx: click.Context) -> list[click.Parameter]:
             own = super().get_params(ctx)
             place = [parameter.name for parameter in own].index(_BEFORE)
@@ -72,34 +94,44 @@ def given(context: click.Context) -> dict[str, Any]:
     return dict(found)
 
 
+def all_given(
+    file: Path | None, assignments: list[str] | None, options: dict[str, Any]
+) -> dict[str, Any]:
+    """The settings of a file, then the options, then --set; the later ones win. None is checked.
+
+    Raises:
+        SettingsError: the file or a --set cannot be read.
+    """
+    return merged(file_and_options(file, options), assigned(assignments))
+
+
 def experiment_from(
     file: Path | None, assignments: list[str] | None, options: dict[str, Any]
 ) -> "Experiment":
-    """An experiment from a file, then the options, then --set; the later ones win.
+    """The experiment that `all_given` describes.
 
     Raises:
         SettingsError: one line about the first thing that is wrong.
     """
     from fedcompass.experiment import Experiment
-    from fedcompass.settings import merged
 
-    return Experiment(**merged(file_and_options(file, options), assigned(assignments)))
+    return Experiment(**all_given(file, assignments, options))
 
 
 def file_and_options(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     """A file's settings, overridden by those of `given`."""
-    from fedcompass.experiment import read_experiment
-    from fedcompass.settings import merged, nested
-
     layers = [nested(key, value) for key, value in options.items()]
-    return merged(read_experiment(file) if file else {}, *layers)
+    return merged(_read(file) if file else {}, *layers)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    from fedcompass.experiment import read_experiment
+
+    return read_experiment(file)
 
 
 def assigned(assignments: list[str] | None) -> dict[str, Any]:
     """The --set assignments as nested tables; later ones win."""
-    from fedcompass.cli.options import parse_assignment
-    from fedcompass.settings import merged
-
     return merged(*(parse_assignment(text) for text in assignments or ()))
 
 
@@ -121,15 +153,22 @@ def _setting_options(without: tuple[str, ...]) -> list[click.Parameter]:
     return [_option(option) for option in OPTIONS if option not in without]
 
 
+class _SettingOption(click.Option):
+    """An option whose help is made when it is shown: that loads the settings."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        self.help = option_help(_name_of(self))
+        return super().get_help_record(ctx)
+
+
 def _option(option: str) -> click.Option:
-    row, _ = _row(OPTIONS[option])
-    return click.Option(
+    kind = _KINDS.get(option, str)
+    return _SettingOption(
         [f"--{option}"],
-        type=str if row.kind is Path else row.kind,  # as a settings file has it
-        is_flag=row.kind is bool,
+        type=str if kind is Path else kind,  # as a settings file has it
+        is_flag=kind is bool,
         default=None,
-        metavar="PATH" if row.kind is Path else None,
-        help=option_help(option),
+        metavar="PATH" if kind is Path else None,
         expose_value=False,
         callback=_keep,
     )
@@ -137,8 +176,11 @@ def _option(option: str) -> click.Option:
 
 def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is not None:
-        option = (parameter.name or "").replace("_", "-")
-        context.meta.setdefault(_GIVEN, {})[OPTIONS[option]] = value
+        context.meta.setdefault(_GIVEN, {})[OPTIONS[_name_of(parameter)]] = value
+
+
+def _name_of(parameter: click.Parameter) -> str:
+    return (parameter.name or "").replace("_", "-")
 
 
 def _row(key: str) -> "tuple[SettingRow, list[str]]":

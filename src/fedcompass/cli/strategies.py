@@ -3,11 +3,13 @@
 import shutil
 import sys
 import textwrap
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.text import plain_table
+from fedcompass.cli.text import plain_table, wrapped
+from fedcompass.strategy_summaries import SUMMARIES
 
 if TYPE_CHECKING:
     from fedcompass.cli.setting_rows import SettingRow
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["strategies"]
 
-_WIDTH = 78  # of explanations, which are wrapped
 _SYMBOLS = (
     "w: the global model; Δ_i: start minus end of client i's local training, w_i its end; p_i: "
     "its share of the samples; Q_i: its local steps; u: global updates since it got its model."
@@ -35,9 +36,16 @@ def strategies(
     ] = None,
 ) -> None:
     """List the strategies, or explain one of them."""
+    print(_list(_summaries()) if name is None else _explained(name))
+
+
+def _summaries() -> dict[str, str]:
+    """One line each; the strategies themselves are loaded only if packages bring more."""
+    if not entry_points(group="fedcompass.strategies"):
+        return SUMMARIES
     from fedcompass.strategies import describe
 
-    print(_list(describe()) if name is None else _explained(name))
+    return describe()
 
 
 def _list(summaries: dict[str, str]) -> str:
@@ -63,18 +71,14 @@ def _explained(name: str) -> str:
             for variant in variants(name)
         ]
     parts = [
-        _wrapped(f"{name}: {summary(name)}"),
+        wrapped(f"{name}: {summary(name)}"),
         *rules,
-        _wrapped(_SYMBOLS),
+        wrapped(_SYMBOLS),
         _settings(chosen),
-        _wrapped(_profile(name)),
+        wrapped(_profile(name)),
         f"In an experiment's TOML file:\n\n{_snippet(chosen)}",
     ]
     return "\n\n".join(parts)
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDTH)
 
 
 def _settings(chosen: "Strategy") -> str:
@@ -87,10 +91,7 @@ def _settings(chosen: "Strategy") -> str:
     for line, row in zip(table[1:], rows, strict=True):
         lines.append(line)
         if row.meaning:
-            indent = " " * 4
-            lines.append(
-                textwrap.fill(row.meaning, _WIDTH, initial_indent=indent, subsequent_indent=indent)
-            )
+            lines.append(wrapped(row.meaning, " " * 4))
     return "\n".join(lines)
 
 

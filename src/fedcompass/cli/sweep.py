@@ -58,7 +58,9 @@ def sweep(
         "folder": results.path.parent / "in-progress",
         "where": on,
     }
-    progress = SweepProgress(given, results)
+    folder = results.path.parent / "in-progress"
+    progress = SweepProgress(given, results, lambda experiment: folder / experiment.key())
+    print(f"sweep: {results.path}: {progress.state()}", flush=True)
     tell_changed_code(given, results)
     with progress.live:
         failed = _carry_out(given, results, progress, options)

@@ -1,16 +1,19 @@
 """Progress of a sweep: a live table in a terminal, a line per run elsewhere."""
 
 from collections import Counter
-from time import monotonic
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from fedcompass.cli.progress import LiveTable
-from fedcompass.cli.text import in_words, metric_text
+from fedcompass.cli.progress import LiveTable, TimeLeft
+from fedcompass.cli.text import metric_text
 from fedcompass.own_code import short
+from fedcompass.runs.journal import latest_time
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fedcompass.experiment import Experiment
     from fedcompass.sweeps.record import Record
     from fedcompass.sweeps.store import Store
     from fedcompass.sweeps.sweep_file import Planned, Sweep
@@ -28,7 +31,10 @@ class SweepProgress:
     live: shows it; use it in a `with`.
     """
 
-    def __init__(self, sweep: "Sweep", store: "Store") -> None:
+    def __init__(
+        self, sweep: "Sweep", store: "Store", place: "Callable[[Experiment], Path]"
+    ) -> None:
+        self._place = place
         self._plan = sweep.plan()
         self._axes = list(sweep.axes)
         self._columns = "strategy.name" if "strategy.name" in self._axes else None
@@ -44,9 +50,9 @@ class SweepProgress:
         self._broke_off = {key for key in self._finished if _broke_off(store.finished(key))}
         for key in self._finished:
             self._done.update(self._cell(planned) for planned in self._places[key])
-        self._before = len(self._finished)
-        self._started = monotonic()
-        self.live = LiveTable(self._table)
+        self._left = TimeLeft()
+        self._left.reach(len(self._finished) / len(self._places))
+        self.live = LiveTable(self._table, self._so_far)
 
     @property
     def is_complete(self) -> bool:
@@ -82,12 +88,19 @@ class SweepProgress:
         where = ", ".join([*planned.labels.values(), f"seed {record.seed}"])
         return f"  [{len(self._finished)}/{len(self._places)}] {where}: {_outcome(record)}"
 
-    def _time_left(self) -> str:
-        now = len(self._finished) - self._before
-        left = len(self._places) - len(self._finished)
-        if not now or not left:
-            return ""
-        return f", about {in_words((monotonic() - self._started) / now * left)} left"
+    def _so_far(self) -> str:
+        """Percent and time left, with what runs under way have done."""
+        open_runs = [
+            p[0].experiment for key, p in self._places.items() if key not in self._finished
+        ]
+        done = len(self._finished) + sum(map(self._share, open_runs))
+        self._left.reach(done / len(self._places))
+        return f"  {done / len(self._places):.0%}  {self.state()}, {self._left}"
+
+    def _share(self, experiment: "Experiment") -> float:
+        """How far a run has come by the journal in its folder."""
+        journal = self._place(experiment) / "journal.jsonl"
+        return min(latest_time(journal) / experiment.horizon, 1.0)
 
     def _table(self) -> "Table":
         from rich.markup import escape
@@ -95,7 +108,7 @@ class SweepProgress:
 
         columns = list(dict.fromkeys(column for _, column in self._planned))
         others = [axis for axis in self._axes if axis != self._columns]
-        table = Table(caption=f"{self.state()}{self._time_left()}", caption_justify="left")
+        table = Table(caption=self._so_far(), caption_justify="left")
         for axis in others:
             table.add_column(escape(axis))
         for column in columns:

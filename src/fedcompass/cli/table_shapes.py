@@ -18,9 +18,11 @@ _NOTHING = "-"  # fewer than half of the seeds reached the target, or there is n
 _NOT_YET = "…"
 
 _LISTING = """\
-time: first evaluation at or above the target, mean ± standard deviation over the seeds that reached
-it, - where fewer than half did; vs: that mean over the reference's; wins: seeds in which it was
-first, among those that all it is compared with have done; last: the mean, misses at the horizon."""
+time: first evaluation at or above the target, mean ± standard deviation over
+the seeds that reached it, - where fewer than half did; ratio: that mean over
+{}'s; idle: share of client time spent waiting; stale: mean staleness;
+wins: seeds in which it was first, among those that all it is compared with
+have done; ranked: the mean, with misses counted at the horizon."""
 _TIMES = """\
 times over {}'s (x): means over the seeds that reached the target, - where fewer than half
 did; k/n: seeds that reached it, of those done"""
@@ -33,10 +35,11 @@ def listing(comparison: Comparison) -> TextTable:
     axes = [axis for axis in comparison.results.axes if axis != comparison.axis]
     axes += [comparison.axis] if comparison.axis else []
     cells = _sorted_by(axes, comparison)
-    header = [*axes, _time_header(cells), "reached", f"vs {comparison.reference}"]
-    header += [f"top {_metric(cells)}", "waiting", "staleness", "wins", "misses at horizon"]
+    header = [*axes, _time_header(cells), "reached", "ratio", f"top {_metric(cells)}"]
+    header += ["idle", "stale", "wins", "ranked"]
     rows = [[*(cell.labels[axis] for axis in axes), *_numbers(cell)] for cell in cells]
-    return TextTable("", header, rows, left=range(len(axes)), meaning=_LISTING)
+    meaning = _LISTING.format(comparison.reference)
+    return TextTable("", header, rows, left=range(len(axes)), meaning=meaning)
 
 
 def _sorted_by(axes: Sequence[str], comparison: Comparison) -> list[GridPoint]:

@@ -1,11 +1,14 @@
 """Tables, metrics and lengths of time as plain text: the same in a file, a pipe and a terminal."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from math import isnan
 
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["in_words", "metric_text", "plain_table"]
+__all__ = ["in_words", "metric_text", "plain_table", "wrapped"]
+
+_WIDTH = 78  # of text that is wrapped
 
 
 def plain_table(
@@ -28,6 +31,11 @@ def plain_table(
         ).rstrip()
         for line in lines
     )
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Text in lines that fit 80 columns."""
+    return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def metric_text(metric: str, value: float, digits: int = 1) -> str:

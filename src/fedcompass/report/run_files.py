@@ -11,6 +11,7 @@ from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import finite
 from fedcompass.own_code import short, with_names
 from fedcompass.runs.journal import read_journal
+from fedcompass.runs.origin import ORIGIN_FILE
 
 __all__ = ["RunFiles", "find_runs", "flat", "plain_json"]
 
@@ -86,12 +87,13 @@ class RunFiles:
             "common": self.common(),
             "summary": self.summary(),
             "clients": self._json("clients.json"),
+            "origin": self._json(ORIGIN_FILE),
             "model_bytes": _model_bytes([self.path / name for name in _MODELS]),
         }
 
     def stamps(self) -> tuple[int, ...]:
         """Changes when `facts` may have changed."""
-        names = (*_SETTINGS, "summary.json", "clients.json", *_MODELS)
+        names = (*_SETTINGS, "summary.json", "clients.json", ORIGIN_FILE, *_MODELS)
         return tuple(_changed_at(self.path / name) for name in names)
 
     def common(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from fedcompass.errors import JournalError
 from fedcompass.runs.codec import command_to_json, event_to_json
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event
+from fedcompass.vocabulary import Seconds
 
 __all__ = [
     "SCHEMA",
@@ -27,6 +28,7 @@ __all__ = [
     "NoJournal",
     "Tee",
     "holds_events",
+    "latest_time",
     "lines_after",
     "read_journal",
     "read_lines",
@@ -36,7 +38,9 @@ SCHEMA = 1
 """Rises when a line's meaning changes."""
 
 _CRC = re.compile(rb',"crc":(\d+)}\n\Z')
+_AT = re.compile(rb'"at":([0-9.e+-]+)[,}]')
 _AT_ONCE = 1 << 20  # bytes
+_TAIL = 1 << 14  # bytes that surely hold the latest time
 
 
 class Journal(Protocol):
@@ -290,6 +294,17 @@ def holds_events(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return begun and any("event" in record for _, record in read_journal(path))
+
+
+def latest_time(path: Path) -> Seconds:
+    """The time of the last line of a journal that is being written; 0 if there is none yet."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            times = _AT.findall(file.read(_TAIL))
+    except OSError:
+        return 0.0
+    return float(times[-1]) if times else 0.0
 
 
 def _check_crc(path: Path, number: int, line: bytes, crc: int, *, must_be_there: bool) -> bool:

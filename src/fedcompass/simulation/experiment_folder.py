@@ -6,6 +6,7 @@ from pathlib import Path
 from fedcompass.errors import RunFolderError
 from fedcompass.experiment import Experiment, read_experiment, record_key
 from fedcompass.runs.folder import RunFolder
+from fedcompass.runs.origin import ORIGIN_FILE
 
 __all__ = [
     "check_same_code",
@@ -19,6 +20,7 @@ __all__ = [
 _SETTINGS = "experiment.toml"
 _FILES = {
     _SETTINGS,
+    ORIGIN_FILE,
     "journal.jsonl",
     "metrics.jsonl",
     "clients.json",

@@ -1,12 +1,12 @@
 """What came out of a run, for people and for programs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from fedcompass.errors import RunFolderError, SettingsError
+from fedcompass.errors import MissingExtra, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.finite_json import json_text
 from fedcompass.own_code import short
@@ -19,6 +19,7 @@ from fedcompass.scheduling.commands import Fold
 from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.ending import Ended
 from fedcompass.simulation.experiment_folder import write_experiment
+from fedcompass.simulation.result_view import as_html, as_text
 from fedcompass.vocabulary import ModelVersion, Seconds, Steps
 
 __all__ = [
@@ -41,15 +42,16 @@ _OF_A_CLIENT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """A finished run.
+    """A finished run; printed, it tells its numbers, and in a notebook it draws itself.
 
     curve: one record per evaluation: time, version and metrics; `pandas.DataFrame(curve)` works.
     clients: one record per client: tasks, updates, steps, busy and waiting seconds, weight.
     summary: the numbers of the run in one flat table.
     model, best_model: tensors by name, as `load_state_dict` takes them.
     pending: updates accepted but not merged when the run ended, as [client, task, staleness].
+    tasks: when tasks began and ended, as a journal has it; empty where a folder has the journal.
     """
 
     experiment: Experiment
@@ -60,6 +62,39 @@ class Result:
     best_model: dict[str, Tensor]
     pending: list[list[Any]]
     folder: Path | None = None
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """The curve and the timeline, for notebooks."""
+        return as_html(self)
+
+    def plot(self, metric: str | None = None, axes: Any = None) -> Any:
+        """Draw a metric over virtual time with matplotlib; returns the axes.
+
+        Args:
+            metric: the target metric unless given.
+            axes: where to draw; a new figure's unless given.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+            SettingsError: the metric was not measured.
+        """
+        name = short(metric or self.experiment.evaluation.target_metric)
+        rows = curve_of(self.curve, name).rows
+        if axes is None:
+            axes = _new_axes()
+        label = f"{self.summary['strategy']}, seed {self.summary['seed']}"
+        times = [row["time"] for row in rows]
+        axes.step(times, [row.get(name) for row in rows], where="post", label=label)
+        target = self.experiment.target
+        if target is not None and name == self.summary["target_metric"]:
+            axes.axhline(target, color="gray", linestyle=":", label="target")
+        axes.set(xlabel="virtual time (s)", ylabel=name.replace("_", " "))
+        axes.legend()
+        return axes
 
     def time_to(self, target: float, metric: str | None = None) -> Seconds | None:
         """Virtual time of the first evaluation at or above the target; None if there is none.
@@ -107,6 +142,14 @@ class Result:
         folder.save_model("final", self.model)
         folder.save_model("best", self.best_model)
         folder.finish(self.summary)
+
+
+def _new_axes() -> Any:
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError:
+        raise MissingExtra("matplotlib", "plot", "drawing") from None
+    return pyplot.subplots()[1]
 
 
 def curve_of(rows: list[dict[str, Any]], metric: str) -> Curve:

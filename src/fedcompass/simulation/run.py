@@ -1,7 +1,7 @@
 """One call that simulates an experiment: build what it needs, drive it, and say what came out."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from math import isfinite
 from pathlib import Path
@@ -15,9 +15,11 @@ from fedcompass.coordinator import Coordinator
 from fedcompass.errors import CheckpointError, RunFolderError, SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.own_code import short
+from fedcompass.progress_bar import progress_bar
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal, Tee, lines_after, read_journal
+from fedcompass.runs.origin import Origin
 from fedcompass.runs.summary import listed
 from fedcompass.runs.tally import Tally
 from fedcompass.settings.training import higher_is_better
@@ -38,6 +40,7 @@ from fedcompass.simulation.experiment_folder import (
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.problems import build_problem, nothing_to_train
 from fedcompass.simulation.result import Result, client_rows, summarize
+from fedcompass.simulation.result_view import TaskList
 from fedcompass.simulation.saving import Saver, restore
 from fedcompass.training.bound import build_module
 from fedcompass.training.fingerprint import fingerprint_of
@@ -65,6 +68,7 @@ def simulate(
     resume: bool = False,
     checkpoint_every: Seconds = CHECKPOINT_EVERY,
     on_progress: Callable[[Simulation], None] | None = None,
+    progress: bool = False,
 ) -> Result:
     """Run an experiment in virtual time, with real training.
 
@@ -83,6 +87,7 @@ def simulate(
         resume: go on with the stopped run in the folder.
         checkpoint_every: wall-clock seconds that a stopped run has to do again at most.
         on_progress: called after every event.
+        progress: show a bar with percent and time left, in a terminal or a notebook.
 
     Raises:
         FedcompassError: with one line saying what is wrong and what to do.
@@ -109,8 +114,26 @@ def simulate(
             stack.enter_context(folder.lock())
         run = Run(experiment, problem, chosen, folder=folder, evaluates=trains, device=device)
         stack.callback(run.close)
+        if progress:
+            on_progress = stack.enter_context(_bar(experiment, on_progress))
         drive(run.steps(on_progress, checkpoint_every), chosen)
         return run.result()
+
+
+@contextmanager
+def _bar(
+    experiment: Experiment, told_too: Callable[[Simulation], None] | None
+) -> Iterator[Callable[[Simulation], None]]:
+    metric = short(experiment.evaluation.target_metric)
+    with progress_bar(short(experiment.strategy["name"]), experiment.horizon) as show:
+
+        def on_progress(simulation: Simulation) -> None:
+            rows = simulation.evaluations.rows
+            show(simulation.now, f"{metric} {rows[-1][metric]:.3f}" if rows else "")
+            if told_too is not None:
+                told_too(simulation)
+
+        yield on_progress
 
 
 def _resumed(folder: str | Path | RunFolder | None) -> RunFolder:
@@ -247,7 +270,9 @@ class Run:
         self._identity = {"experiment": experiment.key(), "problem": fingerprint}
         self._is_new = saved is None
         self._journal = _open_journal(folder, saved, experiment, fleet, fingerprint)
-        records = Tee(self._tally, *([self._journal] if self._journal else []))
+        self._origin = Origin(folder.path) if folder else None
+        self._tasks = TaskList()
+        records = Tee(self._tally, self._journal or self._tasks)
         coordinator = Coordinator(strategy, layout, layout.state_of(module, device), records)
         self.simulation = Simulation(
             coordinator=coordinator,
@@ -339,9 +364,10 @@ class Run:
             best_model=self._named(best),
             pending=listed(pending),
             folder=self._folder.path if self._folder else None,
+            tasks=self._tasks.records,
         )
         if self._folder is not None:
-            self.close()
+            self.close()  # before the summary, by which readers know that all is there
             size = self._folder.journal.stat().st_size
             result.summary["journal_bytes"] = size  # to tell if it is cut later
             result.write(self._folder)
@@ -356,6 +382,9 @@ class Run:
         """Close the journal; the folder can be resumed unless the run is finished."""
         if self._journal is not None:
             self._journal.close()
+        if self._origin is not None:
+            self._origin.close()
+            self._origin = None
 
 
 def _budgets(experiment: Experiment, problem: Problem, *, trains: bool) -> Budgets | None:

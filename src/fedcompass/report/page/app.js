@@ -17,6 +17,8 @@ const state = {
   group: null,
   metric: null,
   axis: "time",
+  zoom: null,
+  hidden: new Set(),
   rounds: { client: 0, from: 0 },
   view: new TimeView(),
   theme: 0,
@@ -105,6 +107,36 @@ function ranking() {
   return `The target of ${goal} was reached first by ${first}${then}${missed.length ? `; not by ${missed.join(", ")}` : ""}.${counts}`;
 }
 
+/** When the runs were made, by which command and how long that took. */
+function showOrigin() {
+  const known = state.runs.flatMap((run) => run.facts.origin ?? []);
+  byId("origin").hidden = !known.length;
+  if (!known.length) return;
+  const begins = known.map((one) => Date.parse(one.started) / 1000);
+  const [first, last] = [Math.min(...begins), Math.max(...known.map((one, i) => begins[i] + one.wall_seconds))];
+  const commands = [...new Set(known.map((one) => one.command))];
+  const others = commands.length > 1 ? ` and ${counted(commands.length - 1, "other command")}` : "";
+  const when = new Date(first * 1000).toISOString().replace("T", " ").slice(0, 16);
+  const over = state.runs.every((run) => run.facts.finished);
+  const took = over ? `, took ${duration(known.length > 1 ? last - first : known[0].wall_seconds)}` : "";
+  byId("origin").replaceChildren(`Begun ${when} UTC${took}: `, el("code", null, commands[0]), others);
+}
+
+/** How far the runs were, and when, as the page first knew it. @type {{ at: number, share: number } | null} */
+let seen = null;
+
+/** Percent and time left of runs that go on. */
+function showProgress() {
+  const shares = state.runs.flatMap((run) => run.share ?? []);
+  const share = shares.length ? mean(shares) : 1;
+  byId("progress").hidden = !state.live || share >= 1;
+  const at = performance.now() / 1000;
+  seen ??= { at, share };
+  const done = share - seen.share;
+  const left = done > 0 ? `, about ${duration(((at - seen.at) * (1 - share)) / done)} left` : "";
+  byId("progress").textContent = `${percent(share)} done${left}`;
+}
+
 function notices() {
   /** @type {string[]} */
   const words = [];
@@ -124,7 +156,7 @@ function notices() {
 
 /** Show another set of runs from its beginning. @param {number} number */
 function showSet(number) {
-  Object.assign(state, { set: number, seed: 0, group: null, metric: null, rounds: { client: 0, from: 0 }, view: new TimeView() });
+  Object.assign(state, { set: number, seed: 0, group: null, metric: null, zoom: null, hidden: new Set(), rounds: { client: 0, from: 0 }, view: new TimeView() });
   refresh();
 }
 
@@ -153,7 +185,8 @@ function choices() {
 
 function usualGroup() {
   const known = state.runs.every((run) => run.header.strategy);
-  const found = state.groups.findIndex((group) => group.label.startsWith("fedcompass"));
+  const labels = state.groups.map((group) => group.label);
+  const found = labels.includes("fedcompass") ? labels.indexOf("fedcompass") : labels.findIndex((label) => label.startsWith("fedcompass"));
   return known ? Math.max(0, found) : null;
 }
 
@@ -180,8 +213,11 @@ async function refreshAll() {
     document.title = `${title()} – fedcompass`;
     byId("title").textContent = title();
     byId("summary").textContent = summary().join(" ");
+    showOrigin();
+    showProgress();
     notices();
     choices();
+    byId("main").classList.toggle("compare", state.groups.length > 1);
     for (const panel of panels) {
       panel.element.hidden = panel.spec.hidden?.(state) ?? false;
       if (!panel.element.hidden) panel.refresh(state);

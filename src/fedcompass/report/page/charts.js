@@ -18,7 +18,12 @@ function frame(host, { height = 260, x, y, xLabel, yLabel, label }) {
     ),
   );
   host.replaceChildren(root);
-  return { root, px, py, left, right, top, bottom, width };
+  const at = (/** @type {MouseEvent} */ event) => {
+    const box = root.getBoundingClientRect();
+    return Math.min(right, Math.max(left, ((event.clientX - box.left) * width) / box.width));
+  };
+  const value = (/** @type {number} */ pixel) => x[0] + ((pixel - left) / (right - left)) * (x[1] - x[0]);
+  return { root, px, py, at, value, left, right, top, bottom, width };
 }
 
 /** @param {Frame} f @param {Interval} range @param {NumberText} text */
@@ -72,25 +77,36 @@ function rangeOf(values, share) {
 }
 
 /** Lines over a common axis. @param {HTMLElement} host @param {LineChartOptions} options */
-function lineChart(host, { series, xTicks, xText, xLabel, yLabel, yText, tickText, share, target, reached, label }) {
-  const drawn = series.filter((one) => one.points.length);
-  const xs = drawn.map((one) => one.points[one.points.length - 1][0]);
+function lineChart(host, { series, height = 320, xTicks, xText, xLabel, yLabel, yText, tickText, share, target, reached, zoom = null, zoomTo, label }) {
+  const some = series.filter((one) => one.points.length);
+  /** @type {Interval} */
+  const whole = [0, largest(some.map((one) => one.points[one.points.length - 1][0])) || 1];
+  const x = zoom ?? whole;
+  const drawn = some.map((one) => ({ ...one, points: within(one.points, x), band: within(one.band, x) }));
   const ys = drawn.flatMap((one) => [...one.points.map((p) => p[1]), ...one.band.flatMap((b) => [b[1], b[2]])]);
-  if (target !== null) ys.push(target);
-  /** @type {[x: Interval, y: Interval]} */
-  const [x, y] = [[0, largest(xs) || 1], rangeOf(ys, share)];
-  const f = frame(host, { height: 320, x, y, xLabel, yLabel, label });
+  if (target !== null && !zoom) ys.push(target);
+  const y = rangeOf(ys, share);
+  const f = frame(host, { height, x, y, xLabel, yLabel, label });
   yTicks(f, y, tickText);
   for (const tick of xTicks(x[0], x[1], (f.right - f.left) / 90)) xTick(f, f.px(tick.at), tick.label);
-  for (const one of drawn) {
-    if (one.band.length) f.root.append(bandOf(one, f, drawn.length));
-  }
+  const area = svg("rect", { x: f.left, y: f.top, width: f.right - f.left, height: f.bottom - f.top });
+  const clip = `plot-${xLabel}-${yLabel}`.replace(/[^a-z]+/g, "-"); // unlike any other chart's
+  const plot = svg("g", { "clip-path": `url(#${clip})` });
+  f.root.append(svg("clipPath", { id: clip }, area), plot);
+  plot.append(...drawn.filter((one) => one.band.length).map((one) => bandOf(one, f, drawn.length)));
   for (const one of drawn) {
     const d = path(stepped(thinned(one.points)), f);
-    f.root.append(svg("path", { d, class: "series", stroke: one.colour, "stroke-dasharray": one.dash || null }));
+    plot.append(svg("path", { d, class: "series", stroke: one.colour, "stroke-dasharray": one.dash || null }));
   }
-  if (target !== null) drawTarget(f, target, yText(target), reached);
-  crosshair(f, x, drawn, { xText, yText });
+  if (target !== null && target >= y[0] && target <= y[1]) drawTarget(f, plot, target, yText(target), reached);
+  crosshair(f, drawn, { xText, yText });
+  if (zoomTo) zoomable(f, whole, zoomTo);
+}
+
+/** The part of a line in a stretch of its axis, from the last point before it on. @template {[x: number, ...number[]]} T @param {T[]} points @param {Interval} x @returns {T[]} */
+function within(points, x) {
+  const first = Math.max(0, firstFrom(points, x[0], (point) => point[0]) - 1);
+  return points.slice(first, firstFrom(points, x[1], (point) => point[0]) + 1);
 }
 
 /** @param {LineSeries} one @param {Frame} f @param {number} among */
@@ -101,41 +117,85 @@ function bandOf(one, f, among) {
   return svg("path", { d: `${path([...over, ...under], f)}Z`, class: "band", fill: one.colour, "fill-opacity": among > 4 ? 0.5 : null });
 }
 
-/** @param {Frame} f @param {number} target @param {string} words @param {LineChartOptions["reached"]} reached */
-function drawTarget(f, target, words, reached) {
+/** @param {Frame} f @param {SVGElement} plot @param {number} target @param {string} words @param {LineChartOptions["reached"]} reached */
+function drawTarget(f, plot, target, words, reached) {
   const y = f.py(target);
-  f.root.append(
+  plot.append(
     svg("line", { x1: f.left, x2: f.right, y1: y, y2: y, class: "target" }),
     svg("text", { x: f.left + 8, y: y - 5, class: "tick haloed" }, `target ${words}`),
   );
-  for (const { x, colour } of reached) {
+  for (const { x, off, colour } of reached) {
     const at = f.px(x);
-    f.root.append(
+    plot.append(
       svg("line", { x1: at, x2: at, y1: y, y2: f.bottom, class: "drop", stroke: colour }),
+      svg("line", { x1: f.px(x - off), x2: f.px(x + off), y1: y, y2: y, class: "whisker", stroke: colour }),
       svg("circle", { cx: at, cy: y, r: 4.5, fill: colour, class: "dot" }),
     );
   }
 }
 
-/** @param {Frame} f @param {Interval} x @param {LineSeries[]} series @param {{ xText: NumberText, yText: NumberText }} texts */
-function crosshair(f, x, series, { xText, yText }) {
+/** @param {Frame} f @param {LineSeries[]} series @param {{ xText: NumberText, yText: NumberText }} texts */
+function crosshair(f, series, { xText, yText }) {
   const line = svg("line", { y1: f.top, y2: f.bottom, class: "cross", visibility: "hidden" });
   f.root.append(line);
   f.root.addEventListener("pointermove", (event) => {
-    const box = f.root.getBoundingClientRect();
-    const at = ((event.clientX - box.left) * f.width) / box.width;
-    const value = x[0] + ((at - f.left) / (f.right - f.left)) * (x[1] - x[0]);
-    if (value < x[0] || value > x[1]) return;
-    line.setAttribute("visibility", "visible");
-    line.setAttribute("x1", String(at));
-    line.setAttribute("x2", String(at));
-    const lines = series.map((one) => `${one.name}: ${yText(valueAt(one.points, value))}`);
-    tip.show(event.clientX, event.clientY, xText(value), lines);
+    const at = f.at(event);
+    const value = f.value(at);
+    fill(line, { visibility: "visible", x1: at, x2: at }, []);
+    const known = series.filter((one) => one.points[0][0] <= value);
+    tip.show(event.clientX, event.clientY, xText(value), known.map((one) => `${one.name}: ${valueText(one, value, yText)}`));
   });
   f.root.addEventListener("pointerleave", () => {
     line.setAttribute("visibility", "hidden");
     tip.hide();
   });
+}
+
+/** A line's value at a place, with one standard deviation over its seeds. @param {LineSeries} one @param {number} x @param {NumberText} text */
+function valueText({ points, band }, x, text) {
+  const index = Math.max(0, firstFrom(points, x + 1e-9, (point) => point[0]) - 1);
+  const off = band.length ? ` ± ${text((band[index][2] - band[index][1]) / 2)}` : "";
+  return `${text(points[index][1])}${off}`;
+}
+
+const LEAST_DRAG = 6; // pixels; less is a click
+
+/**
+ * Dragging chooses the stretch to show, Ctrl and the wheel zoom, a double click shows all.
+ * @param {Frame} f @param {Interval} whole @param {(range: Interval | null) => void} zoomTo
+ */
+function zoomable(f, whole, zoomTo) {
+  const chosen = svg("rect", { y: f.top, height: f.bottom - f.top, class: "chosen", visibility: "hidden" });
+  /** @type {number | null} */
+  let from = null;
+  f.root.classList.add("zoomable");
+  f.root.append(chosen);
+  f.root.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    from = f.at(event);
+    f.root.setPointerCapture(event.pointerId);
+  });
+  f.root.addEventListener("pointermove", (event) => {
+    if (from === null) return;
+    const to = f.at(event);
+    fill(chosen, { x: Math.min(from, to), width: Math.abs(to - from), visibility: "visible" }, []);
+  });
+  f.root.addEventListener("pointerup", (event) => {
+    const [low, high] = [from ?? 0, f.at(event)].sort((a, b) => a - b);
+    const dragged = from !== null && high - low >= LEAST_DRAG;
+    from = null;
+    chosen.setAttribute("visibility", "hidden");
+    if (dragged) zoomTo([f.value(low), f.value(high)]);
+  });
+  f.root.addEventListener("dblclick", () => zoomTo(null));
+  f.root.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return; // it scrolls the page
+    event.preventDefault();
+    const [middle, factor] = [f.value(f.at(event)), Math.exp(event.deltaY / 300)];
+    const low = Math.max(whole[0], middle - (middle - f.value(f.left)) * factor);
+    const high = Math.min(whole[1], middle + (f.value(f.right) - middle) * factor);
+    zoomTo(high - low >= whole[1] - whole[0] ? null : [low, high]);
+  }, { passive: false });
 }
 
 /** Bars: one cluster per category, one bar per series, stacked if told. @param {HTMLElement} host @param {BarChartOptions} options */
@@ -200,7 +260,7 @@ function hatchedFill(id) {
     svg(
       "pattern",
       { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-      svg("line", { x1: 0, x2: 0, y1: 0, y2: 6, class: "hatch" }),
+      svg("line", { y2: 6, class: "hatch", stroke: theme.colours.soft, "stroke-width": 2.4 }),
     ),
   );
 }

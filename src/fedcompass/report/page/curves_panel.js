@@ -15,7 +15,7 @@ const curvesPanel = {
   caption: (state) =>
     "How good the model is on test data nobody trained on. Further up and to the left is better; of a loss, further down. " +
     (state.groups.some((group) => group.runs.length > 1) ? "Lines are means over seeds, bands one standard deviation up and down; a value holds until the next evaluation, and a line ends where its first seed ends. " : "") +
-    "The dotted line is the target; a dot marks where it was first reached.",
+    "Drag over a stretch to zoom in, double-click to see all; click a name to hide its line.",
   missing: (state) =>
     firstMeasured(state) ? null : "Nothing was measured: this run has no evaluations (yet).",
   draw(panel, state) {
@@ -25,6 +25,10 @@ const curvesPanel = {
     const metric = state.metric !== null && names.includes(state.metric) ? state.metric
       : names.includes(first.metric) ? first.metric : names[0];
     state.metric = metric;
+    const zoomTo = (/** @type {Interval | null} */ range) => {
+      state.zoom = range;
+      panel.refresh(state);
+    };
     panel.controls.replaceChildren(
       switcher("Metric", names.map((name) => [name, inWords(name)]), metric, (value) => {
         state.metric = value;
@@ -32,21 +36,22 @@ const curvesPanel = {
       }),
       switcher("Along", AXES, state.axis, (value) => {
         state.axis = value;
-        panel.refresh(state);
+        zoomTo(null);
       }),
+      ...(state.zoom ? [el("button", { type: "button", onclick: () => zoomTo(null) }, "show all")] : []),
     );
-    const series = state.groups.map((group) => ({
-      name: group.label, colour: group.colour, dash: group.dash, ...group.curve(metric, state.axis),
-    }));
+    const shown = state.groups.filter((group) => !state.hidden.has(group.label));
+    const series = shown.map((group) => ({ ...lookOf(group), ...group.curve(metric, state.axis) }));
     const target = metric === first.metric ? first.target : null;
-    panel.legend.replaceChildren(...(series.length > 1 ? legendOf(series) : []));
+    panel.legend.replaceChildren(...curvesLegend(panel, state, target));
     lineChart(panel.chart, {
-      ...curveScales(state, first), series, target,
+      ...curveScales(state, first), series, target, zoom: state.zoom, zoomTo,
+      height: state.groups.length > 1 ? 420 : 320,
       yText: (value) => metricText(metric, value),
       tickText: (value) => metricText(metric, value, 0),
       yLabel: inWords(metric),
       share: isShare(metric),
-      reached: target === null ? [] : reachedAt(state),
+      reached: target === null ? [] : shown.flatMap((group) => reachedAt(group, state.axis)),
       label: `${metric} over ${state.axis}: ${endsOf(series, metric)}`,
     });
     panel.notes.replaceChildren(...targetNotes(state, target));
@@ -107,16 +112,44 @@ function curveScales(state, first) {
   };
 }
 
-/** Where each run first reaches its group's target, along the axis in use. @param {PageState} state */
-function reachedAt(state) {
-  return state.groups.flatMap(({ runs, colour }) => {
-    const { metric, target } = runs[0];
-    if (target === null) return [];
-    return runs.flatMap((run) => {
-      const row = run.reached(target, metric);
-      return row ? [{ x: run.place(row, state.axis), colour }] : [];
-    });
+/** @param {Group} group */
+function lookOf({ label, colour, dash }) {
+  return { name: label, colour, dash };
+}
+
+/** Every line, which a click hides or shows again, and what else is drawn. @param {Panel} panel @param {PageState} state @param {number | null} target */
+function curvesLegend(panel, state, target) {
+  const toggle = (/** @type {string} */ name) => {
+    if (!state.hidden.delete(name)) state.hidden.add(name);
+    panel.refresh(state);
+  };
+  const lines = state.groups.map((group) => toggleOf(lookOf(group), !state.hidden.has(group.label), () => toggle(group.label)));
+  const seeds = state.groups.some((group) => group.runs.length > 1);
+  const { soft, ink } = theme.colours;
+  return [
+    ...lines,
+    ...legendOf([
+      ...(seeds ? [{ name: "± one standard deviation over seeds", colour: soft, pale: true }] : []),
+      ...(target === null ? [] : [
+        { name: "target", colour: ink, dash: "2 4" },
+        { name: seeds ? "target first reached, mean ± standard deviation" : "target first reached", colour: soft, dot: true },
+      ]),
+    ]),
+  ];
+}
+
+/**
+ * Where a group's runs first reach its target along an axis: their mean, and how far they are from it.
+ * @param {Group} group @param {Axis} axis @returns {LineChartOptions["reached"]}
+ */
+function reachedAt({ runs, colour }, axis) {
+  const { metric, target } = runs[0];
+  if (target === null) return [];
+  const found = runs.flatMap((run) => {
+    const row = run.reached(target, metric);
+    return row ? [run.place(row, axis)] : [];
   });
+  return 2 * found.length >= runs.length ? [{ x: mean(found), off: spread(found) ?? 0, colour }] : [];
 }
 
 /** @param {PageState} state @param {number | null} target */

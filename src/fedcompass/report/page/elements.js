@@ -129,7 +129,7 @@ const theme = {
       lane: value("lane"),
       bad: value("bad"),
       warmUp: value("warm-up"),
-      series: [1, 2, 3, 4, 5, 6, 7].map((n) => value(`series-${n}`)),
+      series: Array.from({ length: COLOURS }, (_, i) => i + 1).map((n) => value(`series-${n}`)),
     };
   },
   /** @param {number} number */

@@ -88,12 +88,6 @@ function pointsOf(run, metric, axis) {
   });
 }
 
-/** The latest value measured up to a place. @param {Point[]} points @param {number} x */
-function valueAt(points, x) {
-  const after = firstFrom(points, x + 1e-9, (point) => point[0]);
-  return points[Math.max(0, after - 1)][1];
-}
-
 /** Runs by what can be compared, the most runs first; labels say what tells the sets apart. @param {RunModel[]} runs */
 function comparableSets(runs) {
   /** @type {Map<string, RunSet>} */

@@ -99,6 +99,14 @@ class TimeScale {
   }
 }
 
+/** A length of time in at most two units. @param {number} seconds */
+function duration(seconds) {
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+}
+
 /** @param {number} minutes */
 function clockText(minutes) {
   const seconds = Math.round(minutes * 60);

@@ -6,6 +6,7 @@ class Panel {
   chart = el("div", { class: "chart" });
   legend = el("div", { class: "legend" });
   notes = el("div", { class: "notes" });
+  exports = el("div", { class: "exports" });
   details = el("details", null, el("summary", null, "Show as a table"));
   /** What the chart was made for, where it is made anew only if need be. */
   signature = "";
@@ -18,10 +19,15 @@ class Panel {
     this.spec = spec;
     this.heading = el("h2", { id: `${id}-title` }, title);
     this.details.addEventListener("toggle", () => this.fillTable());
+    for (const kind of spec.rows ? /** @type {const} */ (["png", "svg"]) : []) {
+      const label = `Save as ${kind.toUpperCase()}: ${id}`;
+      const act = () => savePicture(this, kind);
+      this.exports.append(el("button", { type: "button", "aria-label": label, title: label, onclick: act }, kind.toUpperCase()));
+    }
     this.element = el(
       "section",
       { id, class: wide ? "panel wide" : "panel", "aria-labelledby": `${id}-title` },
-      [this.heading, this.words, this.controls, this.legend, this.chart, this.notes, this.details],
+      [this.exports, this.heading, this.words, this.controls, this.legend, this.chart, this.notes, this.details],
     );
   }
 
@@ -32,7 +38,7 @@ class Panel {
     const missing = this.spec.missing?.(state) ?? null;
     this.element.classList.toggle("empty", missing !== null);
     this.details.hidden = missing !== null || !this.spec.rows;
-    this.controls.hidden = this.legend.hidden = this.notes.hidden = missing !== null;
+    this.exports.hidden = this.controls.hidden = this.legend.hidden = this.notes.hidden = missing !== null;
     if (missing === null) this.spec.draw(this, state);
     else this.chart.replaceChildren(el("p", { class: "missing" }, missing));
     this.fillTable();
@@ -51,10 +57,19 @@ function legendOf(looks) {
   return looks.map((look) => el("span", { class: "key" }, keyOf(look), ` ${look.name}`));
 }
 
-/** A line for one with a dash, else a patch. @param {Look} look */
+/** A key that shows and hides what it stands for. @param {Look} look @param {boolean} shown @param {() => void} act */
+function toggleOf(look, shown, act) {
+  return el("button", { type: "button", class: "key", "aria-pressed": String(shown), onclick: act }, keyOf(look), ` ${look.name}`);
+}
+
+/** A line for one with a dash, a dot or a short line if it is one, else a patch. @param {Look} look */
 function keyOf(look) {
-  const { colour, dash, hatched } = look;
-  const shape = dash !== undefined
+  const { colour, dash, hatched, dot, tick } = look;
+  const shape = dot
+    ? svg("circle", { cx: 12, cy: 6, r: 4.5, fill: colour })
+    : tick
+    ? svg("line", { x1: 2, x2: 22, y1: 6, y2: 6, class: "wish" })
+    : dash !== undefined
     ? svg("line", { x2: 40, y1: 6, y2: 6, stroke: colour, "stroke-width": LINE_WIDTH, "stroke-dasharray": dash || null })
     : hatched
       ? svg("rect", { width: 24, height: 12, ...fillOf(look, "legend-hatch"), class: "outlined" })

@@ -82,9 +82,10 @@ const stepsPanel = {
   missing: nobody,
   draw(panel, state) {
     const { lanes } = state.detail;
+    const series = [{ name: "steps", colour: theme.of(1), values: lanes.map((lane) => lane.steps) }];
+    panel.legend.replaceChildren(...legendOf(series));
     barChart(panel.chart, {
-      categories: clientNames(state.detail),
-      series: [{ name: "steps", colour: theme.of(1), values: lanes.map((lane) => lane.steps) }],
+      categories: clientNames(state.detail), series,
       yText: short, xLabel: "client", yLabel: "local steps",
       label: lanes.map((lane) => `${lane.name}: ${lane.steps} steps`).join(", "),
     });
@@ -121,6 +122,7 @@ const pacePanel = {
         `${task.done} steps, answered at ${scale.text(task.end)}`,
       ],
     }));
+    panel.legend.replaceChildren(...paceLegend(run));
     const unit = run.unit ? ` (${run.unit} per step)` : " (per step)";
     scatterChart(panel.chart, {
       points, text: short, xLabel: `expected${unit}`, yLabel: `took${unit}`,
@@ -138,6 +140,15 @@ const pacePanel = {
     return table(["client", "rounds", "expected", "took", "mean error"], rows, "Time per step per client: estimate and truth");
   },
 };
+
+const MOST_KEYS = 14;
+
+/** @param {RunModel} run */
+function paceLegend({ lanes }) {
+  const clients = lanes.slice(0, MOST_KEYS).map((lane, i) => ({ name: lane.name, colour: theme.of(i), dot: true }));
+  const more = lanes.length > MOST_KEYS ? [{ name: `and ${lanes.length - MOST_KEYS} more`, colour: theme.colours.soft, dot: true }] : [];
+  return legendOf([...clients, ...more, { name: "expected as it was", colour: theme.colours.ink, dash: "2 4" }]);
+}
 
 /** @param {ForeseenTask} task */
 function took(task) {
@@ -171,9 +182,10 @@ const contributionPanel = {
   draw(panel, state) {
     const run = state.detail;
     const { weights, samples } = contributions(run);
+    const series = [{ name: "share of all weights", colour: theme.of(2), values: weights }];
+    panel.legend.replaceChildren(...legendOf([...series, { name: "share of the data", tick: true }]));
     barChart(panel.chart, {
-      categories: clientNames(run),
-      series: [{ name: "share of all weights", colour: theme.of(2), values: weights }],
+      categories: clientNames(run), series,
       marks: samples,
       yText: percent, xLabel: "client", yLabel: "share of all weights",
       label: run.lanes.map((lane, i) => `${lane.name}: ${percent(weights[i], 1)}`).join(", "),
@@ -212,9 +224,10 @@ const clientAccuracyPanel = {
     const run = state.detail;
     const { last, best } = clientScores(run);
     panel.heading.textContent = `${inWords(run.metric).replace(/^./, (c) => c.toUpperCase())} per client`;
+    const series = [{ name: `${inWords(run.metric)}, latest`, colour: theme.of(3), values: last }];
+    panel.legend.replaceChildren(...legendOf([...series, { name: "best so far", tick: true }]));
     barChart(panel.chart, {
-      categories: clientNames(run),
-      series: [{ name: run.metric, colour: theme.of(3), values: last }],
+      categories: clientNames(run), series,
       marks: best,
       highest: isShare(run.metric) ? 1 : undefined,
       yText: (value) => metricText(run.metric, value, 0),

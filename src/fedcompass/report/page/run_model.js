@@ -2,6 +2,7 @@
 // What is counted, and how, says fedcompass.runs.tally; a test compares every number.
 
 const FASTEST = 1e-9; // seconds per step, below which fedcompass.scheduling.pace believes no client
+const COLOURS = 7; // that neighbouring groups share among them
 const clientOrder = new Intl.Collator("en", { numeric: true });
 
 class RunModel {
@@ -19,6 +20,8 @@ class RunModel {
   deadlines = [];
   /** The lanes of each group's tasks. @type {Map<number, Set<Lane>>} */
   members = new Map();
+  /** Which colour each group has. @type {Map<number, number>} */
+  groupColours = new Map();
   /** When groups are planned to be complete. @type {Map<number, number>} */
   due = new Map();
   /** How many updates had each staleness. @type {number[]} */
@@ -102,6 +105,15 @@ class RunModel {
   /** When the run had to end, as far as anybody said. */
   get horizon() {
     return this.facts.settings?.horizon ?? this.facts.settings?.max_seconds ?? this.end;
+  }
+
+  /** Which share of it is done; null if nobody said when it ends. */
+  get share() {
+    if (this.facts.finished) return 1;
+    const { horizon, max_seconds: seconds, max_updates: updates } = this.facts.settings ?? {};
+    const limit = horizon ?? seconds;
+    const shares = [...(limit ? [this.now / limit] : []), ...(updates ? [this.merges.length / updates] : [])];
+    return shares.length ? Math.min(1, largest(shares)) : null;
   }
 
   /** Up to when its curve is known: the last value holds to the horizon of a run that went so far. */
@@ -246,12 +258,22 @@ class RunModel {
     lane.switchTo("busy", record.at);
     lane.tasks.push(task);
     if (task.group !== null) {
+      if (!this.groupColours.has(task.group)) this.groupColours.set(task.group, this.freeColour());
       const members = this.members.get(task.group) ?? new Set();
       this.members.set(task.group, members.add(lane));
     }
     this.tasks.set(task.id, task);
     this.dispatched.push(record.at);
     lane.open = task;
+  }
+
+  /** A colour for a new group: the next that no client's latest bars have. */
+  freeColour() {
+    const latest = this.lanes.flatMap((lane) => lane.tasks.slice(-2).map((task) => task.group ?? 0));
+    const taken = new Set(latest.map((group) => this.groupColours.get(group)));
+    const next = this.groupColours.size ? ([...this.groupColours.values()].at(-1) ?? 0) + 1 : 0;
+    const order = Array.from({ length: COLOURS }, (_, i) => (next + i) % COLOURS);
+    return order.find((colour) => !taken.has(colour)) ?? order[0];
   }
 
   /** Nobody waits before the run's first task. @param {number} at */

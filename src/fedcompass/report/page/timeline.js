@@ -113,6 +113,16 @@ class Timeline {
     return this.time(this.place(event).x);
   }
 
+  /** What is in sight, as SVG. @param {string} name */
+  strokes(name) {
+    const onCanvas = this.pen;
+    const pen = new SvgPen(onCanvas, name);
+    this.pen = /** @type {CanvasRenderingContext2D} */ (/** @type {unknown} */ (pen));
+    this.draw();
+    this.pen = onCanvas;
+    return pen.root;
+  }
+
   draw() {
     const { pen, width, height } = this;
     const colours = theme.colours;
@@ -166,7 +176,7 @@ class Timeline {
     pen.lineWidth = 1.5;
     pen.setLineDash([1.5, 3.5]);
     for (const deadline of shown) {
-      pen.strokeStyle = theme.of(deadline.group - 1);
+      pen.strokeStyle = theme.of(this.run.groupColours.get(deadline.group) ?? 0);
       const x = this.x(deadline.at);
       const members = this.run.members.get(deadline.group);
       pen.beginPath();

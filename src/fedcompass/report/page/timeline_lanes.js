@@ -71,7 +71,7 @@ function drawBar(timeline, task, y, height) {
   const wide = x1 - x0;
   const gap = wide > 5 ? 1 : 0;
   pen.globalAlpha = OPACITY[task.state];
-  pen.fillStyle = colourOf(task);
+  pen.fillStyle = colourOf(timeline, task);
   if (wide > 12 && timeline.few) {
     pen.beginPath();
     pen.roundRect(x0 + gap, y, wide - 2 * gap, height, 3);
@@ -173,10 +173,10 @@ function drawSteps(timeline, task, y) {
   const middle = (left + right) / 2;
   pen.textAlign = "center";
   if (solid && few) {
-    pen.strokeStyle = colourOf(task); // keeps lines off the text
+    pen.strokeStyle = colourOf(timeline, task); // keeps lines off the text
     pen.lineWidth = 4;
     pen.strokeText(words, middle, y + 0.5);
   }
-  pen.fillStyle = solid ? theme.on(colourOf(task)) : theme.colours.ink;
+  pen.fillStyle = solid ? theme.on(colourOf(timeline, task)) : theme.colours.ink;
   pen.fillText(words, middle, y + 0.5);
 }

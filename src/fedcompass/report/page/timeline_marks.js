@@ -7,9 +7,9 @@ function penOf(canvas, settings) {
   return pen;
 }
 
-/** @param {Task} task */
-function colourOf(task) {
-  return task.group === null ? theme.colours.warmUp : theme.of(task.group - 1);
+/** @param {Timeline} timeline @param {Task} task */
+function colourOf({ run }, task) {
+  return task.group === null ? theme.colours.warmUp : theme.of(run.groupColours.get(task.group) ?? 0);
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {number} ratio */

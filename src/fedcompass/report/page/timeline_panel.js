@@ -85,22 +85,34 @@ function timelineLegend(runs) {
   const grouped = timed || tasks.some((task) => task.group !== null);
   const states = new Set(tasks.map((task) => task.state));
   const word = togetherIn(runs);
-  const groups = ["1", "2", "3 …"].map((n, i) => ({ name: `${word} ${n}`, colour: theme.of(i) }));
+  const colours = runs.find((run) => run.groupColours.size)?.groupColours ?? new Map();
+  const groups = [...colours].slice(0, 3).map(([n, i], at) => ({ name: `${word} ${n}${at === 2 ? " …" : ""}`, colour: theme.of(i) }));
   const ungrouped = grouped ? `no ${word}: warm-up, or a strategy without ${word}s` : "local training";
   const ahead = runs.some((run) => run.aheadShare() > 1e-6);
   return [
     ...legendOf([
       ...(grouped ? groups : []),
       { name: ungrouped, colour: theme.colours.warmUp },
+      ...(states.has("open") ? [{ name: "still training", colour: theme.of(0), pale: true }] : []),
       ...(ahead ? [{ name: `waiting by plan: its ${word} is not due`, colour: theme.colours.line }] : []),
       { name: ahead ? "waiting for others" : "waiting", hatched: true },
     ]),
+    ...lineKeys(runs),
     lineKey("merge", null, "merge"),
     ...(timed ? [lineKey("deadline", "2 3", `latest time a ${word} is waited for`)] : []),
     ...(states.has("late") ? [markKey("late", "came late")] : []),
     ...(states.has("refused") ? [markKey("refused", "update refused")] : []),
     ...(states.has("lost") || states.has("gone") ? [markKey("lost", "task lost")] : []),
   ];
+}
+
+/** Of clients that are not there. @param {RunModel[]} runs */
+function lineKeys(runs) {
+  const some = (/** @type {"away" | "quarantined"} */ what) => runs.some((run) => run.lanes.some((lane) => lane.spans[what].length));
+  return legendOf([
+    ...(some("away") ? [{ name: "away", colour: theme.colours.soft, dash: "1 4" }] : []),
+    ...(some("quarantined") ? [{ name: "in quarantine", colour: theme.colours.bad, dash: "" }] : []),
+  ]);
 }
 
 /** What clients that answer together are called, in one run or in all of several. @param {RunModel[]} runs */

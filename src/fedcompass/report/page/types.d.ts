@@ -22,6 +22,14 @@ interface Facts {
   /** How many lines of the journal did not fit into the page. */
   left_out?: number;
   cut_short?: string | null;
+  origin?: Origin | null;
+}
+
+/** fedcompass.runs.origin */
+interface Origin {
+  command: string;
+  started: string;
+  wall_seconds: number;
 }
 
 /** Those that the page asks for by name; the others it only lists. */
@@ -218,6 +226,9 @@ interface Look {
   dash?: string;
   pale?: boolean;
   hatched?: boolean;
+  /** A point, or a short line across bars. */
+  dot?: boolean;
+  tick?: boolean;
 }
 
 type LineSeries = Look & Curve & { colour: string };
@@ -229,6 +240,9 @@ interface Frame {
   root: SVGSVGElement;
   px: (value: number) => number;
   py: (value: number) => number;
+  /** Where a pointer is across, within the edges; and the value at such a pixel. */
+  at: (event: MouseEvent) => number;
+  value: (pixel: number) => number;
   left: number;
   right: number;
   top: number;
@@ -256,7 +270,12 @@ interface LineChartOptions {
   /** Whether values are shares, from 0 to 1. */
   share: boolean;
   target: number | null;
-  reached: { x: number; colour: string }[];
+  /** Where the target is reached, and how far seeds are from there. */
+  reached: { x: number; off: number; colour: string }[];
+  height?: number;
+  /** The stretch of the axis to show; null: all. Without `zoomTo` there is no zooming. */
+  zoom?: Interval | null;
+  zoomTo?: (range: Interval | null) => void;
   label: string;
 }
 
@@ -339,6 +358,10 @@ interface PageState {
   group: number | null;
   metric: string | null;
   axis: Axis;
+  /** The stretch of the curves' axis that is shown; null: all. */
+  zoom: Interval | null;
+  /** The groups whose curves are not shown. */
+  hidden: Set<string>;
   /** Which client's rounds the timeline's table shows, and from which on. */
   rounds: { client: number; from: number };
   view: TimeView;

@@ -1,0 +1,179 @@
+"""A result to look at: some lines of text, and the curve and the timeline as SVG for notebooks."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedcompass.runs.codec import command_to_json, event_to_json
+from fedcompass.runs.journal import read_journal
+from fedcompass.scheduling.commands import Command, StartTraining
+from fedcompass.scheduling.events import Event, TaskLost, UpdateArrived, UpdateRefused
+from fedcompass.settings.training import is_share
+from fedcompass.vocabulary import Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.simulation.result import Result
+
+__all__ = ["TaskList", "as_html", "as_text"]
+
+_WIDTH, _HEIGHT, _LEFT, _LANE = 640, 220, 70, 20  # pixels
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7f00")
+_WARM_UP = "#a9b2bd"
+_MOST_LANES, _MOST_BARS = 40, 4000
+_ANSWERS = (UpdateArrived, UpdateRefused, TaskLost)
+
+
+class TaskList:
+    """A journal that keeps only when tasks began and ended."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def event(self, event: Event, **_: Any) -> None:
+        """Take down the end of a task."""
+        if isinstance(event, _ANSWERS):
+            self.records.append(event_to_json(event))
+
+    def command(self, command: Command, **_: Any) -> None:
+        """Take down its beginning."""
+        if isinstance(command, StartTraining):
+            self.records.append(command_to_json(command))
+
+
+def as_text(result: "Result") -> str:
+    """About ten lines: what was run, what came out, and where it is."""
+    return "\n".join(f"{name:<18} {value}" for name, value in _rows(result))
+
+
+def as_html(result: "Result") -> str:
+    """The same as a table, below the curve and the timeline."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(value)}</td></tr>'
+        for name, value in _rows(result)
+    )
+    return f"<div>{_curve(result)}{_timeline(result)}<table>{rows}</table></div>"
+
+
+def _rows(result: "Result") -> Iterator[tuple[str, str]]:
+    experiment, summary = result.experiment, result.summary
+    data = experiment.problem or f"{experiment.data.name} ({experiment.model})"
+    yield "Result", f"{summary['strategy']}, seed {summary['seed']}"
+    yield "problem", data
+    metric, reached = summary["target_metric"], summary["time_to_target"]
+    if summary["target"] is not None and result.curve:
+        when = "not reached" if reached is None else f"after {reached:.1f} s of virtual time"
+        yield f"{metric} {_value(metric, summary['target'])}", when
+    if result.curve:
+        top, final = (_value(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
+        yield f"top {metric}", f"{top} at {summary['time_of_top']:.1f} s; {final} at the end"
+    yield "global updates", f"{summary['global_updates']} from {summary['updates']} client updates"
+    ended = f"{summary['virtual_seconds']:.1f} s of virtual time"
+    yield "local steps", f"{summary['local_steps']:,} in {ended}"
+    yield "clients waited", f"{summary['idle_share']:.0%} of their time"
+    worst = summary["max_staleness"]
+    yield "staleness", f"{summary['mean_staleness']:.2f} on average, at most {worst}"
+    yield "curve", f"{len(result.curve)} evaluations, as records in .curve"
+    yield "model", f"{len(result.model)} tensors by name, in .model and .best_model"
+    yield "folder", str(result.folder or "none: kept in memory only")
+
+
+def _value(metric: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if is_share(metric) else f"{value:.4g}"
+
+
+def _curve(result: "Result") -> str:
+    """The target metric over virtual time."""
+    metric = result.summary["target_metric"]
+    points = [(row["time"], row.get(metric)) for row in result.curve]
+    known = [(x, float(y)) for x, y in points if y is not None and isfinite(y)]
+    if not known:
+        return ""
+    target = result.summary["target"]
+    values = [y for _, y in known] + ([] if target is None else [target])
+    low, high, end = min(values), max(values), max(result.summary["virtual_seconds"], 1e-9)
+    span = high - low or 1.0
+
+    def place(x: float, y: float) -> str:
+        across = _LEFT + (_WIDTH - _LEFT - 10) * x / end
+        return f"{across:.1f},{_HEIGHT - 30 - (_HEIGHT - 50) * (y - low) / span:.1f}"
+
+    line = f'<polyline points="{" ".join(place(*p) for p in known)}" fill="none" '
+    line += f'stroke="{_COLOURS[0]}" stroke-width="2"/>'
+    words = [
+        _label(place(0, low), _value(metric, low)),
+        _label(place(0, high), _value(metric, high)),
+    ]
+    if target is not None:
+        ends = f"{place(0, target)} {place(end, target)}"
+        line += f'<polyline points="{ends}" stroke="gray" stroke-dasharray="2 4"/>'
+    title = f"{metric} over virtual time (0 to {end:.0f} s)"
+    return _svg(_HEIGHT, [line, *words, _title(title, _HEIGHT - 8)])
+
+
+class _Bar(NamedTuple):
+    client: str
+    start: Seconds
+    end: Seconds
+    group: int | None
+
+
+def _timeline(result: "Result") -> str:
+    """Who trained when: a lane per client, a bar per local round, coloured by group."""
+    end = max(result.summary["virtual_seconds"], 1e-9)
+    bars = list(_bars(_records(result), end))
+    clients = sorted({bar.client for bar in bars}, key=lambda name: (len(name), name))
+    lanes = {client: number for number, client in enumerate(clients[:_MOST_LANES])}
+    if not lanes:
+        return ""
+    scale = (_WIDTH - _LEFT - 10) / end
+    shapes = [
+        f'<rect x="{_LEFT + bar.start * scale:.1f}" y="{lanes[bar.client] * _LANE + 4}" '
+        f'width="{max((bar.end - bar.start) * scale - 0.5, 0.5):.1f}" height="{_LANE - 5}" '
+        f'fill="{_WARM_UP if bar.group is None else _COLOURS[bar.group % len(_COLOURS)]}"/>'
+        for bar in bars[:_MOST_BARS]
+        if bar.client in lanes
+    ]
+    names = [_label(f"{_LEFT},{lane * _LANE + 14}", name) for name, lane in lanes.items()]
+    height = len(lanes) * _LANE + 26
+    title = "local training of each client over virtual time; bars of one colour are one group"
+    return _svg(height, [*shapes, *names, _title(title, height - 6)])
+
+
+def _records(result: "Result") -> Iterable[Mapping[str, Any]]:
+    journal = result.folder and result.folder / "journal.jsonl"
+    if journal and journal.is_file():
+        return (record for _, record in read_journal(journal))
+    return result.tasks
+
+
+def _bars(records: Iterable[Mapping[str, Any]], end: Seconds) -> Iterator[_Bar]:
+    begun: dict[int, Mapping[str, Any]] = {}
+    answers = {kind.__name__ for kind in _ANSWERS}
+    for record in records:
+        if record.get("command") == "StartTraining":
+            begun[record["task"]] = record
+        elif record.get("event") in answers and (task := begun.pop(record["task"], None)):
+            yield _Bar(task["client"], task["at"], record["at"], task["group"])
+    for task in begun.values():
+        yield _Bar(task["client"], task["at"], end, task["group"])
+
+
+def _svg(height: int, parts: list[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+        f'width="{_WIDTH}" height="{height}" font-family="sans-serif" font-size="11" '
+        f'fill="currentColor">{"".join(parts)}</svg>'
+    )
+
+
+def _label(place: str, text: str) -> str:
+    x, y = place.split(",")
+    return f'<text x="{float(x) - 6:.1f}" y="{y}" text-anchor="end">{escape(text)}</text>'
+
+
+def _title(text: str, y: int) -> str:
+    return f'<text x="{_LEFT}" y="{y}">{escape(text)}</text>'
