@@ -54,6 +54,7 @@ def of_another_authority(federation: Loopback) -> None:
     new_certificate(federation, other)
 
 
+@pytest.mark.slow_faults  # test_identities_on_the_wire.py has it without processes
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
@@ -78,6 +79,7 @@ def test_a_site_with_a_wrong_certificate_is_turned_away(
         assert not [line for line in federation.audit() if line.get("who") == "stranger"]
 
 
+@pytest.mark.slow_faults  # likewise
 def test_a_site_that_is_revoked_while_the_server_runs_is_cut_off_until_it_is_added_anew(
     row: Row,
 ) -> None:

@@ -122,7 +122,8 @@ def test_a_folder_with_a_name_stays_and_is_that_of_simulate(store: Store, tmp_pa
     names = sorted(file.name for file in (tmp_path / "whole").iterdir())
     assert sorted(file.name for file in path.iterdir()) == names
     for name in names:
-        assert (path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        if name != "origin.json":  # when it ran
+            assert (path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_runs_stopped_in_a_stack_go_on_too(store: Store, tmp_path: Path) -> None:
