@@ -1,34 +1,28 @@
 """What a project's settings name by `module:name`: its model, its own measure."""
 
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
+from fedcompass import own_code
 from fedcompass.deployment.wire.messages import one_line
-from fedcompass.errors import AppError
+from fedcompass.errors import AppError, SettingsError
 from fedcompass.training.streams import seeded, stream_key
 
 __all__ = ["load_object", "make_model"]
 
 
-def load_object(setting: str, reference: str) -> Any:
+def load_object(setting: str, reference: str) -> Callable[..., Any]:
     """The callable that a setting names.
 
     Raises:
-        AppError: it cannot be imported, or called.
+        SettingsError: it cannot be imported, or called.
     """
-    module, _, name = reference.partition(":")
-    if not module or not name:
-        raise AppError(f"{setting} is {reference!r}; allowed: module:name, as my_app.task:Net")
-    try:
-        found = getattr(import_module(module), name)
-    except Exception as error:  # a module of the user's own can raise anything
-        why = one_line(f"{type(error).__name__}: {error}")
-        raise AppError(f"{setting} {reference!r} cannot be imported: {why}") from error
+    found = own_code.find(setting, reference)
     if not callable(found):
-        raise AppError(f"{setting} {reference!r} is a {type(found).__name__}; name a function")
-    return found
+        raise SettingsError(own_code.wrong(setting, reference, found, "a function or a class"))
+    return found  # type: ignore[no-any-return]
 
 
 def make_model(reference: str, seed: int) -> nn.Module:
@@ -37,7 +31,8 @@ def make_model(reference: str, seed: int) -> nn.Module:
     Frozen parameters travel, too: a ClientApp loads a whole `state_dict`, and sends one.
 
     Raises:
-        AppError: there is none of that name, it raises, or makes something else.
+        SettingsError: there is none of that name.
+        AppError: it raises, or makes something else.
     """
     function = load_object("model", reference)
     try:
