@@ -107,7 +107,10 @@ class Federation:
             return "max_updates"
         if settings.max_seconds is not None and self.now() >= settings.max_seconds:
             return "max_seconds"
-        return "target" if self.curve.time_to(settings.target) is not None else None
+        if self.curve.time_to(settings.target) is not None:
+            return "target"
+        sites = self._run.tally.clients.values()
+        return "budgets spent" if sites and all(site.budget_spent for site in sites) else None
 
     def run(self, on_step: Callable[["Federation"], None] | None = None) -> Summary:
         """Go on until a stop condition holds, and say what came out."""
@@ -230,7 +233,7 @@ class Federation:
         summary = summarize(
             self.settings,
             self.curve,
-            run.folder.journal,
+            run.tally,
             reason=reason,
             now=now,
             pending=self.coordinator.scheduler.pending(),

@@ -235,6 +235,9 @@ class GrpcTransport:
             "seconds": float(answer.seconds),
             "num-examples": int(answer.samples),
             "loss": float(answer.loss),
+            "budget_spent": bool(answer.budget_spent),
+            "epsilon": float(answer.epsilon),
+            "delta": float(answer.delta),
         }
         error = str(answer.error) or None
         payload = None

@@ -64,8 +64,11 @@ class Attendance:
         """Serve a site's stream until either side ends it."""
         session = Session(visitor.site, await self._hello(visitor.site, context), visitor.call)
         self._replace(session)
-        self.sites[session.site] = session
-        self._changed()
+        if session.hello.leaving:  # it is given nothing more, but hears what is still open
+            self._notice(f"{session.site} takes no part: {session.hello.leaving}")
+        else:
+            self.sites[session.site] = session
+            self._changed()
         speaking = asyncio.create_task(self._speak(session, context))
         try:
             await self._listen(session, context)
