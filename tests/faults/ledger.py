@@ -32,6 +32,11 @@ class Ledger:
     def count(self) -> int:
         return len(self._caused)
 
+    def times(self, fault: str) -> int:
+        """How often a fault was caused."""
+        with self._lock:
+            return sum(caused == fault for caused, _ in self._caused)
+
     @property
     def wrong(self) -> list[str]:
         return [f"{fault}: {what}" for fault, found in self._wrong.items() for what in found]

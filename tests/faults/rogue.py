@@ -82,10 +82,10 @@ class Rogue:
         number: of the site, for its training.
         address: the server's.
         identity: its certificate.
-        layout: the digest of the right model.
-        other_layout: that of one with other shapes of the same size.
+        layouts: the digests of the right model, and of one with other shapes of the same size.
         ledger: is told what it does.
         anothers_tasks: ids of tasks that the other sites have open.
+        misdeeds: what to choose from, by their names in `MISDEEDS`.
         pause: seconds between two tasks.
     """
 
@@ -95,16 +95,17 @@ class Rogue:
         number: int,
         address: str,
         identity: Identity,
-        layout: str,
-        other_layout: str,
+        layouts: tuple[str, str],
         ledger: Ledger,
         anothers_tasks: Callable[[], list[str]],
+        *,
+        misdeeds: list[str],
         pause: float = 0.5,
     ) -> None:
         self.name, self._number, self._address, self._identity = name, number, address, identity
-        self._layout, self._other_layout = layout, other_layout
+        self._layout, self._other_layout = layouts
         self.ledger, self.anothers_tasks = ledger, anothers_tasks
-        self._pause = pause
+        self._misdeeds, self._pause = misdeeds, pause
         self.lied: set[int] = set()  # numbers of tasks that it never answered honestly
         self.old: list[tuple[pb.Answer, bytes]] = []  # answers that have their receipt
 
@@ -139,7 +140,7 @@ class Rogue:
                 if message.WhichOneof("kind") == "welcome":
                     await self.a_second_time(caller)
                 elif message.WhichOneof("kind") == "task":
-                    await self._carry_out(caller, message.task)
+                    await self.carry_out(caller, message.task)
         finally:
             beating.cancel()
             call.cancel()
@@ -149,7 +150,8 @@ class Rogue:
             await call.write(pb.FromSite(heartbeat=pb.Heartbeat()).SerializeToString())
             await asyncio.sleep(3)
 
-    async def _carry_out(self, caller: Caller, task: pb.Task) -> None:
+    async def carry_out(self, caller: Caller, task: pb.Task) -> None:
+        """Do something to a task that it should not."""
         await asyncio.sleep(self._pause)
         try:
             async with asyncio.timeout(PATIENCE):
@@ -159,7 +161,7 @@ class Rogue:
                 return  # given up meanwhile
             raise
         payload = toy_trained(model, self._number, task.number, task.steps)
-        misdeed = Random(task.number).choice(list(MISDEEDS))
+        misdeed = Random(task.number).choice(self._misdeeds)
         work = Work(caller, task, model, payload)
         if misdeed in LIES:
             self.lied.add(task.number)

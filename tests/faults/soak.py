@@ -16,24 +16,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from time import monotonic
+from typing import Any
 
 from tests.faults.links import Links, loop_in_thread
 from tests.faults.loopback import Hang
-from tests.faults.rogue import Rogue
-from tests.faults.soak_federation import ROGUE, SoakFederation
 from tests.faults.strangers import Strangers
 from tests.faults.tally import Row, counted_updates, markdown, put_section
+from tests.faults.toy_federation import ToyFederation
 
 from fedcompass.deployment.operator.certificates import make_authority, make_site_certificate
 from fedcompass.deployment.operator.site_admission import add_site, revoke_site
-from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire.connections import Identity
-from fedcompass.runs.journal import read_journal
 
 TITLE = "A soak: many faults in one run"
 PACES = {"quick": 0.01, "brisk": 0.02, "steady": 0.03, "slow": 0.05, "migrant": 0.02}
 STRATEGY = {"name": "fedcompass", "min_steps": 5, "max_steps": 20}
-SETTINGS = {"strategy": STRATEGY, "min_clients": 3, "gone_after": 5.0, "task_timeout": 20.0}
+SETTINGS: dict[str, Any] = {
+    "strategy": STRATEGY,
+    "min_clients": 3,
+    "gone_after": 5.0,
+    "task_timeout": 20.0,
+}
 
 Inject = Callable[[], bool]
 """Causes a fault; False: it could not be caused now."""
@@ -50,7 +53,7 @@ class Soak:
     """
 
     def __init__(
-        self, federation: SoakFederation, links: Links, random: Random, pause: float = 2.0
+        self, federation: ToyFederation, links: Links, random: Random, pause: float = 2.0
     ) -> None:
         self.federation, self._links, self._random, self._pause = federation, links, random, pause
         self._ways: dict[str, tuple[int, Inject]] = {  # how often, compared with the others
@@ -208,7 +211,7 @@ class Soak:
         return True
 
 
-def foreign_certificate(federation: SoakFederation) -> Identity:
+def foreign_certificate(federation: ToyFederation) -> Identity:
     """A site's certificate of another CA of the same name."""
     folder, own = federation.home / "foreign", federation.project / "certificates"
     folder.mkdir()
@@ -224,20 +227,10 @@ def soak(seconds: float, seed: int = 0, pause: float = 2.0) -> tuple[list[Row], 
         AssertionError: something was lost, doubled, wrongly accepted, or hangs.
     """
     random, began = Random(seed), monotonic()
-    with SoakFederation(PACES, **SETTINGS) as federation, loop_in_thread() as loop:
+    with ToyFederation(PACES, **SETTINGS) as federation, loop_in_thread() as loop:
         links = Links(loop, federation.port, federation.honest)
         federation.route(links)
-        rogue = Rogue(
-            ROGUE,
-            federation.site_settings[ROGUE]["number"],
-            federation.address,
-            SiteFolder(federation.site_folder(ROGUE)).identity,
-            federation.layout,
-            federation.other_layout,
-            federation.ledger,
-            federation.anothers_tasks,
-            pause,
-        )
+        rogue = federation.rogue(pause=pause)
         foreign = foreign_certificate(federation)
         strangers = Strangers(
             federation.address, foreign, federation.ledger, Random(seed + 1), 2 * pause
@@ -257,23 +250,12 @@ def soak(seconds: float, seed: int = 0, pause: float = 2.0) -> tuple[list[Row], 
         except Hang:
             print(markdown([Row(federation.ledger.latest, hangs=1, outcome="FAILED")]))
             raise
-        check_lies(federation, rogue)
+        federation.check_lies(rogue)
         rows = federation.ledger.rows(*counted_updates(federation.run))
-        assert not federation.ledger.wrong, federation.ledger.wrong
         return rows, told(federation, rows, monotonic() - began)
 
 
-def check_lies(federation: SoakFederation, rogue: Rogue) -> None:
-    """None of the answers that were lies was accepted."""
-    lines = [record for _, record in read_journal(federation.run / "journal.jsonl")]
-    accepted = {
-        r["task"] for r in lines if r.get("event") == "UpdateArrived" and r["client"] == ROGUE
-    }
-    for task in sorted(accepted & rogue.lied):
-        federation.ledger.went_wrong(federation.ledger.latest, f"the lie to task {task} counts")
-
-
-def told(federation: SoakFederation, rows: list[Row], seconds: float) -> str:
+def told(federation: ToyFederation, rows: list[Row], seconds: float) -> str:
     faults, accepted = (
         sum(getattr(row, name) for row in rows) for name in ("injected", "accepted")
     )

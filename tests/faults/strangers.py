@@ -34,7 +34,7 @@ class Strangers:
         self._address, self._foreign, self._ledger = address, foreign, ledger
         self._random, self._pause = random, pause
         self._open: set[asyncio.Task[None]] = set()
-        self._ways: dict[str, Callable[[], Awaitable[None]]] = {
+        self.ways: dict[str, Callable[[], Awaitable[None]]] = {
             "a stranger: garbage in place of TLS": self._garbage,
             "a stranger: half-open TLS": self._half_open,
             "a stranger: TLS without a certificate": self._without_certificate,
@@ -45,9 +45,9 @@ class Strangers:
     async def live(self) -> None:
         while True:
             await asyncio.sleep(self._random.uniform(0, self._pause))
-            fault = self._random.choice(list(self._ways))
+            fault = self._random.choice(list(self.ways))
             with suppress(OSError, TimeoutError, grpc.aio.AioRpcError):
-                await self._ways[fault]()
+                await self.ways[fault]()
                 self._ledger.caused(fault)
 
     async def _hold(self, sent: bytes, seconds: float) -> None:

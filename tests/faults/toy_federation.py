@@ -1,8 +1,8 @@
-"""The federation of a soak: a real server, and real sites with toy workers behind links."""
+"""A federation of real processes whose sites train without torch, and one that breaks rules."""
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -14,6 +14,7 @@ from tests.faults.federation_files import whole_lines
 from tests.faults.ledger import Ledger
 from tests.faults.links import Links
 from tests.faults.loopback import Hang, Loopback
+from tests.faults.rogue import MISDEEDS, Rogue
 from tests.faults.toy_site import ToySite
 from tests.faults.toy_training import APP, toy_trained
 
@@ -25,6 +26,7 @@ from fedcompass.deployment.server.readmission import put_request
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces
 from fedcompass.runs.files import GrowingFile
+from fedcompass.runs.journal import read_journal
 from fedcompass.scheduling.events import UpdateArrived
 
 NO_PROGRESS = 300.0  # seconds without an accepted update: a hang
@@ -48,21 +50,25 @@ class ToyTwin:
         return FlatState(values, start.averaged.clone(), start.counted.clone())
 
 
-class SoakFederation(Loopback):
+class ToyFederation(Loopback):
     """Watches that work goes on, whatever is done to it.
 
     Args:
         paces: seconds per step of the honest sites.
+        app: the text of app.py.
         settings: of the run.
     """
 
-    def __init__(self, paces: Mapping[str, float], **settings: Any) -> None:
-        super().__init__({**paces, ROGUE: 0.0}, app=APP, **settings)
+    def __init__(self, paces: Mapping[str, float], app: str = APP, **settings: Any) -> None:
+        super().__init__({**paces, ROGUE: 0.0}, app=app, **settings)
         self.honest = list(paces)
         layout = self.twin().layout
         self.layout = layout_digest(layout)
         turned = [replace(spec, shape=spec.shape[::-1]) for spec in layout.specs]
         self.other_layout = layout_digest(Layout(tuple(turned)))
+        for name in self.honest:
+            self.site_settings[name]["layout"] = self.layout
+            self._write_site(name)
         self.ledger = Ledger()
         self.accepted_of = dict.fromkeys([*self.honest, ROGUE], 0)
         self.starts = 0  # of servers that had something to resume
@@ -83,12 +89,35 @@ class SoakFederation(Loopback):
         """Have each honest site connect over its link."""
         server = self.address
         for name in self.honest:
-            self.site_settings[name]["layout"] = self.layout
             self.address = links.address(name)
             self._write_site(name)
         self.address = server
 
-    def start(self) -> "SoakFederation":
+    def rogue(self, misdeeds: Collection[str] = tuple(MISDEEDS), pause: float = 0.5) -> Rogue:
+        """The site that breaks rules; it lives in this process."""
+        return Rogue(
+            ROGUE,
+            self.site_settings[ROGUE]["number"],
+            self.address,
+            SiteFolder(self.site_folder(ROGUE)).identity,
+            (self.layout, self.other_layout),
+            self.ledger,
+            self.anothers_tasks,
+            misdeeds=list(misdeeds),
+            pause=pause,
+        )
+
+    def check_lies(self, rogue: Rogue) -> None:
+        """See that no answer of the finished run that was a lie was accepted."""
+        lines = [record for _, record in read_journal(self.run / "journal.jsonl")]
+        accepted = {
+            r["task"] for r in lines if r.get("event") == "UpdateArrived" and r["client"] == ROGUE
+        }
+        for task in sorted(accepted & rogue.lied):
+            self.ledger.went_wrong(self.ledger.latest, f"the lie to task {task} counts")
+        assert not self.ledger.wrong, self.ledger.wrong
+
+    def start(self) -> "ToyFederation":
         for name in self.honest:
             self.start_site(name)
         self.start_server()
