@@ -71,6 +71,7 @@ async def _reply(call: Any) -> pb.AnswerReply:
     return reply
 
 
+CarryOut: TypeAlias = Callable[[Caller, pb.Task], Awaitable[None]]
 Misdeed: TypeAlias = Callable[["Rogue", Work], Awaitable[None]]
 
 
@@ -106,6 +107,7 @@ class Rogue:
         self._layout, self._other_layout = layouts
         self.ledger, self.anothers_tasks = ledger, anothers_tasks
         self._misdeeds, self._pause = misdeeds, pause
+        self.carry_out: CarryOut = self._misbehave  # what it does to a task
         self.lied: set[int] = set()  # numbers of tasks that it never answered honestly
         self.old: list[tuple[pb.Answer, bytes]] = []  # answers that have their receipt
 
@@ -150,8 +152,7 @@ class Rogue:
             await call.write(pb.FromSite(heartbeat=pb.Heartbeat()).SerializeToString())
             await asyncio.sleep(3)
 
-    async def carry_out(self, caller: Caller, task: pb.Task) -> None:
-        """Do something to a task that it should not."""
+    async def _misbehave(self, caller: Caller, task: pb.Task) -> None:
         await asyncio.sleep(self._pause)
         try:
             async with asyncio.timeout(PATIENCE):

@@ -1,16 +1,16 @@
 """A site on the roster that breaks rules, and strangers: the others work on, and nothing counts."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from tests.deployment.wire.loopback_wire import Caller, answer_to
 from tests.faults.links import loop_in_thread
-from tests.faults.rogue import LIES, MISDEEDS, Rogue
+from tests.faults.rogue import LIES, MISDEEDS, CarryOut, Rogue
 from tests.faults.soak import foreign_certificate
 from tests.faults.strangers import Strangers
 from tests.faults.tally import Row
@@ -22,8 +22,6 @@ STRATEGY = {"name": "fedasync", "steps": 5}
 SMALL = 64 << 20  # bytes by which a server may grow whatever a site sends
 REPEATS = [name for name in MISDEEDS if "sent" in name or "old" in name or "another site" in name]
 BREAKS = [name for name in MISDEEDS if name not in (*REPEATS, *LIES)]
-
-Bother: TypeAlias = Callable[[Caller, pb.Task], Coroutine[Any, Any, None]]
 
 pytestmark = pytest.mark.slow_faults  # test_wire_attacks.py has most of it without processes
 
@@ -129,13 +127,13 @@ def test_a_site_that_sends_a_byte_a_second(row: Row) -> None:
     _bothered(row, trickle)
 
 
-def _bothered(row: Row, bother: Bother) -> None:
+def _bothered(row: Row, bother: CarryOut) -> None:
     """Let a site do something to its first tasks; the others go on and the server stays small."""
     with federation() as made:
         assert made.server is not None
         before = _memory(made)
         rogue = made.rogue(pause=0.0)
-        rogue.carry_out = bother  # type: ignore[method-assign]
+        rogue.carry_out = bother
         with beside(rogue.live()):
             made.until("it has done it", lambda: row.injected >= 1)
             for site in made.honest:
