@@ -139,8 +139,7 @@ class SiteLink:
     async def run(self) -> str:
         """Take part until cancelled, or until the site leaves: the reason, in one line.
 
-        Raises:
-            ProjectError: the certificate or key cannot be read.
+        Whatever a connection fails of, it is tried again.
         """
         failures, last = 0, ""
         try:
@@ -165,15 +164,15 @@ class SiteLink:
     async def _one_connection(self) -> str:
         """Attend and send answers until the connection ends; why it did."""
         self._in_step = False
-        async with open_channel(self._address, self._identity, self._proxy) as channel:
-            try:
+        try:
+            async with open_channel(self._address, self._identity, self._proxy) as channel:
                 await _until_one_fails(self._attend(channel), self._send_answers(channel))
-            except _Left:
-                raise
-            except Exception as error:
-                return _told(error)
-            finally:
-                self.name = None
+        except _Left:
+            raise
+        except Exception as error:
+            return _told(error)
+        finally:
+            self.name = None
 
     async def _attend(self, channel: Any) -> Never:
         call = channel.stream_stream(f"/{SERVICE}/Attend")()
