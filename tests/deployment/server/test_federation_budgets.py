@@ -17,6 +17,7 @@ from tests.deployment.fake_network import (
     sites,
 )
 
+from fedcompass.deployment.wire.messages import Facts
 from fedcompass.deployment.wire.transport import NodeId, Reply
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -138,3 +139,37 @@ def test_a_site_with_a_larger_budget_may_come_back(tmp_path: Path) -> None:
     run_until(running, lambda _: len(audit(tmp_path, "joined")) == 4)
     assert running._run.tally.clients["site-2"].budget_spent is False
     running.close()
+
+
+def departure(node: int, samples: int = 20) -> Reply:
+    facts: Facts = {"site": f"site-{node - 100}", "samples": samples, "budget_spent": True}
+    return Reply("", node, None, facts, WHY)
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_site_that_returns_only_to_say_that_it_leaves_has_left_with_that_reason(
+    tmp_path: Path, given_up: bool
+) -> None:
+    network = network_of(site_1=4, site_3=4)
+    network.sites[102].spoil = lambda reply, number: reply if number < 3 else None
+    chosen = settings(max_updates=1000, min_clients=3)
+    running = federation(tmp_path, network, chosen)
+    run_until(running, lambda _: len(network.sites[102].tasks) == 3)
+    network.connected.discard(102)  # it dies over its last task
+    if given_up:
+        run_until(running, lambda _: "site-2" in [line["who"] for line in audit(tmp_path, "left")])
+    network.departed = [departure(102)]
+    summary = running.run()
+    assert summary.reason == "budgets spent"
+    lost = [r for r in records(tmp_path) if r.get("event") == "ClientLost"]
+    told = [r.get("privacy", {}).get("left") for r in lost if r["client"] == "site-2"]
+    assert told == ([None, WHY] if given_up else [WHY])
+    check_exactly_once(tmp_path, chosen)
+
+
+def test_a_site_that_was_never_in_the_run_may_say_so_too(tmp_path: Path) -> None:
+    network = network_of()
+    network.connected.discard(103)
+    network.departed = [departure(103)]
+    summary = federation(tmp_path, network, settings(min_clients=2)).run()
+    assert set(summary.sites) == {"site-1", "site-2"}

@@ -136,6 +136,8 @@ class Federation:
         now = self.now()
         if self._watched is None or now - self._watched >= self.settings.watch_interval:
             self._watch(now)
+        for departed in self._transport.departures():
+            self._settle(now, self._intake.depart(now, departed))
         for reply, sent in self._dispatcher.pull():
             self._settle(now, self._intake.take(now, reply, sent))
         for group, due in sorted(self._run.deadlines.items(), key=lambda item: (item[1], item[0])):

@@ -200,17 +200,30 @@ class Intake:
         self._dispatcher.hold(sent.client, now + _RETRY.after(peer.failures))
         return coordinator.lose_task(now, sent.client, sent.task, why=why)
 
+    def depart(self, now: Seconds, reply: Reply) -> list[Order] | None:
+        """A site has said, unasked, that its budget is spent."""
+        peer = self._membership.peers.get(reply.node)
+        return self._left(now, reply, str(reply.facts["site"]), peer)
+
     def _left(
         self, now: Seconds, reply: Reply, client: ClientId, peer: Peer | None
     ) -> list[Order] | None:
         """A site's privacy budget is spent: it takes no further part, and is not asked again."""
         if peer is not None:
             peer.client, peer.has_left = None, True
-        if client not in self._run.coordinator.scheduler.roster.members:
-            return None
+        coordinator, known = self._run.coordinator, self._run.tally.clients.get(client)
+        if known is None or known.budget_spent:
+            return None  # of this run it was not, or the journal says so already
+        if client not in coordinator.scheduler.roster.members:  # it was given up for another reason
+            greeting = read_greeting(reply.facts)
+            if isinstance(greeting, str):
+                return None
+            self._run.settle(
+                coordinator.join(now, client, greeting.samples)
+            )  # its task is not sent
         why = one_line(reply.error or "budget spent")
         privacy = {**read_spent(reply.facts), "left": why}
-        return self._run.coordinator.lose(now, client, why=why, privacy=privacy)
+        return coordinator.lose(now, client, why=why, privacy=privacy)
 
     def _late(self, now: Seconds, reply: Reply, sent: Sent, peer: Peer | None) -> None:
         """An answer nobody waits for any more; but who answers can take part again."""

@@ -261,6 +261,7 @@ class SiteLink:
                 task=task.id,
                 error=one_line(done.reason) or "failed",
                 budget_spent=done.budget_spent,
+                samples=self._hello.samples if done.budget_spent else 0,
             )
         else:
             answer = pb.Answer(
