@@ -58,7 +58,7 @@ def model() -> nn.Module:
 def trainer(site: Site) -> Trainer:
     data = Samples(torch.zeros(8, 1), torch.zeros(8, dtype=torch.long))
     optimizer = partial(torch.optim.SGD, lr=0.1)
-    return Idle(data=data, optimizer=optimizer, seconds_per_step={seconds_per_step})
+    return Idle(data=data, optimizer=optimizer)
 """
 
 
@@ -87,9 +87,7 @@ class FinishedRun:
 
 
 @contextmanager
-def federation(
-    model_bytes: int, *, updates: int, sites: int = 1, form: str = "model", **strategy: Any
-) -> Iterator[FinishedRun]:
+def federation(model_bytes: int, *, updates: int, sites: int = 1) -> Iterator[FinishedRun]:
     """Run a federation of sites that only move models, for so many global updates."""
     home = Path(tempfile.mkdtemp(prefix="fedcompass-"))
     running: list[RunningSite] = []
@@ -101,9 +99,9 @@ def federation(
         init_project(project, address, names)
         _write_app(project, address, names, model_bytes)
         record: dict[str, Any] = {
-            "server": {**ServerProject(project).network.model_dump(), "updates": form},
+            "server": ServerProject(project).network.model_dump(),
             "federation": {
-                "strategy": {"name": "fedavg", "steps": 1, **strategy},
+                "strategy": {"name": "fedavg", "steps": 1},
                 "min_clients": sites,
                 "max_updates": updates,
                 "max_seconds": _PATIENCE,
@@ -137,7 +135,7 @@ def federation(
 
 def _write_app(project: Path, address: str, names: list[str], model_bytes: int) -> None:
     part = model_bytes // 4 // _TENSORS
-    text = _APP.format(part=part, tensors=_TENSORS, seconds_per_step=0.0)
+    text = _APP.format(part=part, tensors=_TENSORS)
     (project / "app.py").write_text(text, encoding="utf-8")
     for name in names:
         folder = project / "sites" / name
