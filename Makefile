@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-faults bench docs clean
+.PHONY: run test test-faults soak fuzz bench docs clean
 
 run: $(VENV)/.installed-run
 	$(BIN)/fedcompass compare
@@ -15,6 +15,16 @@ test: $(VENV)/.installed-test
 # All faults, with real processes, in about ten minutes; as root also those of links and disks.
 test-faults: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/faults tests/flower/test_stock_flower.py -n 2 -m '' --fault-table docs/faults.md
+
+# A thousand faults and more in one run of a federation, until the time is over.
+SOAK_SECONDS ?= 3600
+soak: $(VENV)/.installed-test
+	$(BIN)/python -m tests.faults.soak --seconds $(SOAK_SECONDS) --page docs/faults.md
+
+# Hostile bytes for everything that reads what comes from a site.
+FUZZ_INPUTS ?= 1000000
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m tests.deployment.wire.hostile_bytes --inputs $(FUZZ_INPUTS) --page docs/faults.md
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks
