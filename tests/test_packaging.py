@@ -1,28 +1,17 @@
 """What is published: sdist and wheel are complete, and the wheel works in a fresh environment."""
 
-import os
-import subprocess
 import sys
-import sysconfig
 import tarfile
-import venv
-from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from tests.fresh_environment import fresh_environment, need, run
 
 from fedcompass import __version__
 
 ROOT = Path(__file__).parent.parent
 ONLY_FOR_CHECKS = {".d.ts"}
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 def built(kind: str, source: Path, into: Path) -> Path:
@@ -33,11 +22,7 @@ def built(kind: str, source: Path, into: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if find_spec("hatchling") is None:
-        reason = "hatchling is not installed (pip install -e '.[dev]')"
-        if os.environ.get("CI"):
-            pytest.fail(f"{reason}; CI must have it")
-        pytest.skip(reason)
+    need("hatchling")
     return built("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
 
 
@@ -54,15 +39,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fresh(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` of a new environment with the wheel in it, and what it depends on within reach."""
     folder = tmp_path_factory.mktemp("fresh")
-    venv.create(folder, with_pip=False, symlinks=True)
-    python = folder / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check")
-    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
-    # A folder named in a .pth file is searched, but its own .pth files, such as that of an editable
-    # fedcompass, are not read.
-    (site,) = folder.glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return folder / "bin"
+    return fresh_environment(folder, wheel)
 
 
 def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
