@@ -29,6 +29,7 @@ async def _end_all() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0.1)  # connections that were broken off are closed
 
 
 class Links:
