@@ -1,6 +1,7 @@
 """Links between sites and the server that a test cuts, silences, slows down or damages."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -50,8 +51,10 @@ class Links:
 
     async def _stay(self, port: int, sites: Iterable[str], opened: "Future[None]") -> None:
         async with AsyncExitStack() as stack:
-            for site in sites:
-                self.of[site] = await stack.enter_async_context(balancing(port))
+            with socket.socket() as kept:  # no link gets the port that the server is to have
+                kept.bind(("127.0.0.1", port))
+                for site in sites:
+                    self.of[site] = await stack.enter_async_context(balancing(port))
             opened.set_result(None)
             await asyncio.Event().wait()
 
