@@ -1,10 +1,10 @@
-# Two commands: `make run` and `make test`. Each makes .venv, installs what it needs once, and does its job.
+# Two commands: `make run` and `make test`; and `make docs`. Each makes .venv, installs what it needs once, and does its job.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-faults soak fuzz bench clean
+.PHONY: run test test-faults soak fuzz bench docs clean
 
 run: $(VENV)/.installed-run
 	$(BIN)/fedcompass compare
@@ -12,7 +12,7 @@ run: $(VENV)/.installed-run
 test: $(VENV)/.installed-test
 	scripts/check
 
-# All faults, with real processes, in about ten minutes; as root also those of links and disks.
+# All faults, one at a time, with real processes, in some tens of minutes; as root also those of links and disks.
 test-faults: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/faults tests/flower/test_stock_flower.py -n 2 -m '' --fault-table docs/faults.md
 
@@ -29,6 +29,11 @@ fuzz: $(VENV)/.installed-test
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks
 
+# The docs as a site, to read from disk: site/index.html. A broken link fails.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "open site/index.html"
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -36,10 +41,14 @@ $(VENV)/.installed-run: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[plot]'
 	touch $@
 
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[docs]'
+	touch $@
+
 $(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[dev]'
 	scripts/install-system-packages
-	touch $@ $(VENV)/.installed-run
+	touch $@ $(VENV)/.installed-run $(VENV)/.installed-docs
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* scripts/page-checks/node_modules
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* scripts/page-checks/node_modules

@@ -169,11 +169,13 @@ class Intake:
             epsilon=spent.get("epsilon"),
         )
         notes = {"bytes": size, **({"privacy": spent} if spent else {})}
-        return self._run.coordinator.receive(now, update, keep=self._keep, **notes)
+        file = None if reply.payload is None else reply.payload.file
 
-    def _keep(self, update: Update) -> None:
-        if update.steps_done > 0:  # else the task was lost: there is nothing to keep
-            self._run.updates.keep(update, self._run.name)
+        def keep(accepted: Update) -> None:
+            if accepted.steps_done > 0:  # else the task was lost: there is nothing to keep
+                self._run.updates.keep(accepted, self._run.name, file)
+
+        return self._run.coordinator.receive(now, update, keep=keep, **notes)
 
     def _tensors(
         self, answer: TaskReport, payload: Payload | None, order: StartTraining
