@@ -29,8 +29,19 @@ def summary_line(path: Path) -> str:
     measured = "" if best is None else f", best {metric} {metric_text(metric, best)}"
     return (
         f"over ({summary['reason']}) after {summary['seconds']:.0f} s and "
-        f"{summary['global_updates']} global updates{measured}{_wrong(summary)}; see {path}"
+        f"{summary['global_updates']} global updates{measured}{_wrong(summary)}{_spent(summary)}; "
+        f"see {path}"
     )
+
+
+def _spent(summary: "Mapping[str, Any]") -> str:
+    """What each site has spent of its privacy budget, and who has left for that; mostly nothing."""
+    private = {name: site for name, site in summary["sites"].items() if "epsilon" in site}
+    if not private:
+        return ""
+    spent = ", ".join(f"{name} {site['epsilon']:.2f}" for name, site in sorted(private.items()))
+    left = ", ".join(name for name, site in sorted(private.items()) if site["budget_spent"])
+    return f"; epsilon spent: {spent}" + (f"; budget spent, left: {left}" if left else "")
 
 
 def _wrong(summary: "Mapping[str, Any]") -> str:
