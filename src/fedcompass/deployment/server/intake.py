@@ -163,11 +163,13 @@ class Intake:
             tensors=tensors,
             compute_seconds=answer.seconds,
         )
-        return self._run.coordinator.receive(now, update, keep=self._keep, bytes=size)
+        file = None if payload is None else payload.file
 
-    def _keep(self, update: Update) -> None:
-        if update.steps_done > 0:  # else the task was lost: there is nothing to keep
-            self._run.updates.keep(update, self._run.name)
+        def keep(accepted: Update) -> None:
+            if accepted.steps_done > 0:  # else the task was lost: there is nothing to keep
+                self._run.updates.keep(accepted, self._run.name, file)
+
+        return self._run.coordinator.receive(now, update, keep=keep, bytes=size)
 
     def _tensors(
         self, answer: TaskReport, payload: Payload | None, order: StartTraining
