@@ -36,12 +36,12 @@ def summary_line(path: Path) -> str:
 
 def _spent(summary: "Mapping[str, Any]") -> str:
     """What each site has spent of its privacy budget, and who has left for that; mostly nothing."""
-    private = {name: site for name, site in summary["sites"].items() if "epsilon" in site}
-    if not private:
-        return ""
-    spent = ", ".join(f"{name} {site['epsilon']:.2f}" for name, site in sorted(private.items()))
-    left = ", ".join(name for name, site in sorted(private.items()) if site["budget_spent"])
-    return f"; epsilon spent: {spent}" + (f"; budget spent, left: {left}" if left else "")
+    sites = sorted(summary["sites"].items())
+    told = [(name, site["epsilon"]) for name, site in sites if site.get("epsilon") is not None]
+    spent = ", ".join(f"{name} {epsilon:.2f}" for name, epsilon in told)
+    left = ", ".join(name for name, site in sites if site.get("budget_spent"))
+    parts = ((spent, "; epsilon spent: "), (left, "; budget spent, left: "))
+    return "".join(f"{what}{names}" for names, what in parts if names)
 
 
 def _wrong(summary: "Mapping[str, Any]") -> str:

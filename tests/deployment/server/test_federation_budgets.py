@@ -17,6 +17,8 @@ from tests.deployment.fake_network import (
     sites,
 )
 
+from fedcompass.cli.deploy_words import summary_line
+from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.deployment.wire.messages import Facts
 from fedcompass.deployment.wire.transport import NodeId, Reply
 
@@ -90,6 +92,15 @@ def test_when_all_have_left_the_run_ends_in_order_with_what_was_reached(tmp_path
     )
     assert all(row["budget_spent"] for row in told.values())
     assert (tmp_path / "final.safetensors").exists()
+    view = RunView(tmp_path)
+    view.refresh()
+    header, rows = view.table()
+    assert header == ("site", "last", "updates", "steps", "epsilon", "at (s)")
+    assert [(row[0], row[1], row[4]) for row in rows] == [
+        ("site-1", "budget spent", "3.90"),
+        ("site-2", "budget spent", "2.60"),
+        ("site-3", "budget spent", "1.30"),
+    ]
     assert audit(tmp_path, "stopped")[0]["why"] == "budgets spent"
 
 
@@ -164,6 +175,11 @@ def test_a_site_that_returns_only_to_say_that_it_leaves_has_left_with_that_reaso
     lost = [r for r in records(tmp_path) if r.get("event") == "ClientLost"]
     told = [r.get("privacy", {}).get("left") for r in lost if r["client"] == "site-2"]
     assert told == ([None, WHY] if given_up else [WHY])
+    assert summary.to_json()["sites"]["site-2"]["budget_spent"]
+    assert summary_line(tmp_path).endswith(
+        f"; epsilon spent: site-1 5.20, site-3 5.20; budget spent, left: site-1, site-2, site-3; "
+        f"see {tmp_path}"
+    )
     check_exactly_once(tmp_path, chosen)
 
 

@@ -95,6 +95,17 @@ def test_a_site_that_starts_with_nothing_left_waits_for_no_server(
     play(scene())
 
 
+def test_nor_for_one_that_is_gone_before_it_has_heard_why(papers: Papers, tmp_path: Path) -> None:
+    async def scene() -> None:
+        Outbox(tmp_path / "north" / "answers").keep(
+            pb.Answer(task="t" * 22, error=WHY, budget_spent=True), []
+        )
+        site = Site(papers, "north", tmp_path / "north", "127.0.0.1:9", leaving=WHY)
+        assert await site.link.run() == WHY
+
+    play(scene())
+
+
 def test_but_for_one_that_is_to_get_an_answer(papers: Papers, tmp_path: Path) -> None:
     async def scene() -> None:
         Outbox(tmp_path / "north" / "answers").keep(

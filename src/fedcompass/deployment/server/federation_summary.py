@@ -119,7 +119,8 @@ def summarize(
 def _site_row(site: ClientTally) -> dict[str, Any]:
     """All counts, with the shares of time spent waiting and on overhead."""
     total = site.busy + site.waiting
-    names = _OF_A_SITE + (() if site.epsilon is None else _OF_A_PRIVATE_SITE)
+    private = site.epsilon is not None or site.budget_spent
+    names = _OF_A_SITE + (_OF_A_PRIVATE_SITE if private else ())
     return {
         **{name: getattr(site, name) for name in names},
         "idle_share": idle_share([site]),

@@ -149,9 +149,9 @@ class SiteLink:
                     told = await self._one_connection()
                 except _Left:
                     return self._leaving
-                if self._leaving and not (self._outbox.waiting or self._in_step):
+                if self._leaving and all(a.budget_spent for a in self._outbox.waiting.values()):
                     self._notice(told)
-                    return self._leaving  # nobody is there to be told, and nothing to hand in
+                    return self._leaving  # there is nothing to hand in, and nobody to be told
                 if told != last:  # a server may be away for days
                     self._notice(told)
                 last = told
