@@ -66,6 +66,7 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_docs_own.py",
     "test_examples.py",
     "report/tracking",
+    "test_notebook.py",
     "test_one_update.py",
     "test_own_things.py",
     "training",
