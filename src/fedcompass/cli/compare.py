@@ -52,7 +52,7 @@ def compare(
         Path | None, typer.Option(help="Folder of a stopped comparison to go on with.")
     ] = None,
     workers: opt.Workers = None,
-    device: opt.Device = "cpu",
+    device: opt.Device = "auto",
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
     wandb: track.Wandb = None,
@@ -80,6 +80,7 @@ def compare(
     store = Store(root / RESULTS)
     first = sweep.experiments()[0]
     print(_what(sweep, first), flush=True)
+    device = opt.device_to_use(device)
     about_data(first)
     tell_changed_code(sweep, store)
     progress = SweepProgress(sweep, store, lambda experiment: root / _folder_name(experiment))
