@@ -1,9 +1,9 @@
 """The page about privacy: its commands, its site.toml and what it says a site prints."""
 
-import itertools
 import re
 import shlex
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ RUNS = [
 @pytest.mark.parametrize("line", RUNS)
 def test_a_command_of_the_page_gives_the_clients_their_budgets(line: str) -> None:
     words = shlex.split(line, comments=True)
-    given = [after for word, after in itertools.pairwise(words) if word == "--set"]
+    given = [after for word, after in pairwise(words) if word == "--set"]
     assert len(words) == 2 + 2 * len(given)
     experiment = Experiment(**assigned(given))
     assert experiment.privacy.is_on
