@@ -183,9 +183,17 @@ class Coordinator:
         event = UpdateRefused(at=at, client=client, task=task, reason=refused.reason.value)
         return Receipt(refused, self._handle(event, why=refused.message, **notes))
 
-    def take_in_again(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
-        """Repeat an event of this run's own journal, checked when it happened, after a crash."""
-        return self._handle(event, tensors)
+    def take_in_again(
+        self, event: Event, tensors: FlatState | None = None, epsilon: float | None = None
+    ) -> list[Order]:
+        """Repeat an event of this run's own journal, checked when it happened, after a crash.
+
+        Args:
+            event: what happened.
+            tensors: of an update.
+            epsilon: what its client had spent of its privacy budget.
+        """
+        return self._handle(event, tensors, epsilon)
 
     def _inspect(self, update: Update) -> RefusedUpdate | None:
         """The reason to refuse an update, if there is one; the cheap checks first."""

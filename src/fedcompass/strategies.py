@@ -251,6 +251,11 @@ _RECIPES: dict[str, Recipe] = {
         "metronome",
         aggregation={"weighting": "share"},
     ),
+    "metronome+n": Recipe(
+        SUMMARIES["metronome+n"],
+        "metronome",
+        aggregation={"weighting": "share", "normalized": True},
+    ),
 }
 
 

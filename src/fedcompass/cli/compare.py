@@ -55,6 +55,7 @@ def compare(
     device: opt.Device = "auto",
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
+    wandb: track.Wandb = None,
 ) -> None:
     """Run several strategies on the same fleets and seeds and compare their time to target.
 
@@ -71,7 +72,7 @@ def compare(
     from fedcompass.sweeps.results import Results
     from fedcompass.sweeps.store import Store
 
-    openers = track.tracker_openers(tensorboard, mlflow)
+    openers = track.tracker_openers(tensorboard, mlflow, wandb)
     if resume is not None:
         sweep = _kept_sweep(resume)
     else:
@@ -106,7 +107,7 @@ def _new_root(name: str | None) -> Path:
     return root
 
 
-_GO_WITH_RESUME = ("resume", "workers", "device", "tensorboard", "mlflow")
+_GO_WITH_RESUME = ("resume", "workers", "device", "tensorboard", "mlflow", "wandb")
 
 
 def _refuse_settings(context: typer.Context) -> None:

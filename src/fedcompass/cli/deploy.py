@@ -1,6 +1,7 @@
 """`fedcompass deploy`: a real federation over a network, or all of it on this machine."""
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
@@ -9,12 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcompass.cli.deploy_sites import add_site, renew, request, revoke_site
-from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
+from fedcompass.cli.deploy_words import (
+    finding_line,
+    run_told,
+    runs_compared,
+    seeds_told,
+    summary_line,
+)
 from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
 from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
+    from fedcompass.deployment.operator.demo import DemoPlan, DemoRun
     from fedcompass.deployment.server.server_process import ServerExit
 
 __all__ = ["check", "demo", "deploy", "init", "readmit", "server", "site", "status"]
@@ -47,11 +55,12 @@ def demo(
     max_seconds: Annotated[float, typer.Option(help="The longest a run may take.")] = 600.0,
     max_updates: Annotated[int | None, typer.Option(help="The most global updates.")] = None,
     seed: Annotated[int, typer.Option(help="Of the split of the data and the first model.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Run it all with so many seeds, and show all.")] = 1,
     name: Annotated[str, typer.Option(help="Name of the demo's folder under runs/.")] = "demo",
 ) -> None:
     """Start a server and sites of unequal speed on this machine, and train mnist-mini on them."""
-    from fedcompass.cli.deploy_progress import DeployProgress
-    from fedcompass.deployment.operator.demo import Demo, DemoPlan
+    from fedcompass.deployment.operator.demo import DemoPlan
+    from fedcompass.errors import SettingsError
 
     plan = DemoPlan(
         sites=sites,
@@ -63,7 +72,22 @@ def demo(
         max_updates=max_updates,
         seed=seed,
     )
+    if seeds < 1:
+        raise SettingsError(f"seeds is {seeds}; allowed: 1 or more")
     folder = next_free(Path("runs"), name)
+    by_seed = {}
+    for number in range(seed, seed + seeds):
+        own = folder if seeds == 1 else folder / f"seed-{number}"
+        by_seed[number] = _run_demo(replace(plan, seed=number), own)
+    if seeds > 1:
+        print("\n" + seeds_told(by_seed))
+
+
+def _run_demo(plan: "DemoPlan", folder: Path) -> "list[DemoRun]":
+    """Run a demo, and tell what each of its runs showed."""
+    from fedcompass.cli.deploy_progress import DeployProgress
+    from fedcompass.deployment.operator.demo import Demo
+
     progress = DeployProgress()
     try:
         with progress.live, Demo(plan, folder, progress.live.say, progress.show) as all_:
@@ -74,6 +98,7 @@ def demo(
     print("\n\n".join(run_told(run) for run in runs))
     if len(runs) > 1:
         print("\n" + runs_compared(runs))
+    return runs
 
 
 @deploy.command()
@@ -144,7 +169,7 @@ def server(
 
 @deploy.command()
 def site(folder: _Folder) -> None:
-    """Run a site until it is stopped: its connection, and its worker, restarted if it dies."""
+    """Run a site until it is stopped, or its privacy budget is spent."""
     from functools import partial
 
     from fedcompass.deployment.site.site_folder import SiteFolder
@@ -153,8 +178,9 @@ def site(folder: _Folder) -> None:
     here = SiteFolder(folder)
     settings = here.settings
     print(f"site {settings.name} of {settings.server}; logs in {here.state}", flush=True)
-    run_site(here, partial(print, file=sys.stderr, flush=True))
-    print(f"site {settings.name} has left", file=sys.stderr)
+    reason = run_site(here, partial(print, file=sys.stderr, flush=True))
+    why = f": {reason}" if reason else ""
+    print(f"site {settings.name} has left{why}", file=sys.stderr)
 
 
 @deploy.command()
@@ -201,11 +227,7 @@ def status(
     measured = view.metrics.get("version", view.tally.version)
     behind = f" (of version {measured})" if measured != view.tally.version else ""
     print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}  {metrics}{behind}")
-    rows = [
-        (name, state, str(updates), str(steps), f"{seconds:.0f}")
-        for name, state, updates, steps, seconds in view.rows()
-    ]
-    print(plain_table(("site", "last", "updates", "steps", "at (s)"), rows, left=(0, 1)))
+    print(plain_table(*view.table(), left=(0, 1)))
 
 
 _NOT_METRICS = ("time", "version")

@@ -45,6 +45,7 @@ def run(
     no_train: Annotated[bool, typer.Option(help="Schedule only; train nothing.")] = False,
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
+    wandb: track.Wandb = None,
 ) -> None:
     """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST.
 
@@ -62,7 +63,7 @@ def run(
     from fedcompass.simulation.experiment_folder import resume_run
 
     device = opt.device_to_use(device, "none" if no_train else None)
-    openers = track.tracker_openers(tensorboard, mlflow)
+    openers = track.tracker_openers(tensorboard, mlflow, wandb)
     folder = resume_run(resume) if resume is not None else None
     if folder is None and not no_train:
         about_data(experiment)

@@ -15,20 +15,24 @@ from fedcompass.errors import CheckpointError, RunFolderError
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.files import FolderLock, LineFile
 from fedcompass.runs.folder import RunFolder
-from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after
+from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after, read_journal
+from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived
+from fedcompass.training.local import change_or_model
 from fedcompass.vocabulary import GroupId, ModelVersion, Seconds
 
 __all__ = ["DurableRun"]
+
+_UPDATES_BETWEEN = 8  # checkpoints: so many updates stay on disk, and are repeated by a resume
 
 
 class DurableRun:
     """The part of a federation that survives a crash.
 
-    An event is complete once `settle` has returned: its update, journal lines and, after a merge,
-    the checkpoint are on disk. Where anything raises, this object is done for; what is on disk
-    can be resumed.
+    An event is complete once `settle` has returned: its update and journal lines are on disk. A
+    checkpoint only makes a resume shorter. Where anything raises, this object is done for; what is
+    on disk can be resumed.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class DurableRun:
         self.audit: Audit
         self.journal: FileJournal | None = None
         self.coordinator = Coordinator(strategy, layout, initial)
+        self.tally = Tally()  # of the journal
         self.deadlines: dict[GroupId, Seconds] = {}  # of groups that may be open
         self.starts: dict[ModelVersion, FlatState] = {}  # models of the outstanding tasks
         self.name = ""  # of the run; unique, so that a site never mixes up two runs' tasks
@@ -55,7 +60,7 @@ class DurableRun:
         self._saved: ModelVersion | None = None  # the checkpoint's
         try:
             self.updates = AcceptedUpdates(self.folder)
-            self.audit = Audit(LineFile(folder / "audit.jsonl", durable=True), wall)
+            self.audit = Audit(LineFile(folder / "audit.jsonl"), wall)
             self._resume(self.folder.checkpoint()) if self.folder.begun else self._begin()
             self.audit.flush()
         except BaseException:
@@ -66,7 +71,7 @@ class DurableRun:
         self.name = f"{self.folder.path.name}-{secrets.token_hex(4)}"
         self.journal = self.folder.new_journal(self._full_header())
         self.updates.drop()
-        self.coordinator.journal = Tee(self.journal, self.audit)
+        self.coordinator.journal = Tee(self.journal, self.audit, self.tally)
         self.audit.say("started", 0.0, run=self.name)
         self._checkpoint()
 
@@ -81,14 +86,17 @@ class DurableRun:
             lines,
             self._kept_update,
             self.audit,
-            self._remember,
+            self._remember_again,
         )
         header = self._full_header()
         end = lines[-1].size if lines else saved.facts["journal_bytes"]
         self.journal = FileJournal(self.folder.journal, header, resume_at=end, durable=True)
         for command, notes in repeated.missing:
             self.journal.command(command, **notes)
-        self.coordinator.journal = Tee(self.journal, self.audit)
+        self.journal.flush()
+        for _, record in read_journal(self.folder.journal):
+            self.tally.take(record)
+        self.coordinator.journal = Tee(self.journal, self.audit, self.tally)
         self.audit.say(
             "resumed",
             self.coordinator.scheduler.now,
@@ -109,7 +117,12 @@ class DurableRun:
             "version": None if order is None else order.version,
             "steps_done": arrived.steps_done,
         }
-        return self.updates.tensors(arrived.task, self.coordinator.layout, facts)
+        start = self.coordinator.model if order is None else self.starts[order.version]
+
+        def from_end(end: FlatState) -> FlatState:
+            return change_or_model(self.coordinator.payload, start, end, out=end)
+
+        return self.updates.tensors(arrived.task, self.coordinator.layout, facts, start, from_end)
 
     def _restore(self, saved: Checkpoint) -> list[Line]:
         """Go back to where the checkpoint was made; returns the journal's lines since then."""
@@ -130,11 +143,14 @@ class DurableRun:
         assert self.journal is not None  # from the beginning
         tasks = self._remember(orders)
         self.journal.flush()
-        self.audit.flush()  # before the checkpoint: events it covers are not repeated
+        self.audit.flush()
         self._prune()
-        if self.coordinator.version != self._saved:
-            self._checkpoint()
         return tasks
+
+    def checkpoint_if_due(self) -> None:
+        """Make a checkpoint after a merge, once it covers several updates."""
+        if self.coordinator.version != self._saved and self.updates.count >= _UPDATES_BETWEEN:
+            self._checkpoint()
 
     def outstanding(self) -> list[StartTraining]:
         """The tasks whose answers count."""
@@ -161,6 +177,11 @@ class DurableRun:
                     assert_never(order)
         return tasks
 
+    def _remember_again(self, orders: list[Order]) -> None:
+        """As `_remember`, of an event that is repeated; keeps no more models than it has to."""
+        self._remember(orders)
+        self._prune()
+
     def _prune(self) -> None:
         """Forget what no outstanding task and no open group needs."""
         versions = {order.version for order in self.outstanding()}
@@ -170,6 +191,7 @@ class DurableRun:
 
     def _checkpoint(self) -> None:
         assert self.journal is not None  # from the beginning
+        self.audit.sync()  # events that a checkpoint covers are not repeated
         tensors, facts = self.coordinator.state(self.starts)
         self.folder.save_checkpoint(
             tensors,

@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
+from fedcompass.deployment.wire.attendance import Session
 from fedcompass.deployment.wire.connections import Identity, listen
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.messages import Facts, Kind
 from fedcompass.deployment.wire.payloads import (
     Form,
+    PayloadFile,
     layout_digest,
     payload_bytes,
     payload_pieces,
@@ -46,15 +48,14 @@ _T = TypeVar("_T")
 class _FilePayload:
     """A payload on the server's disk; where there is a problem it was not even sent."""
 
-    path: Path | None
-    form: str
+    file: PayloadFile | None
     size: int  # as announced
     problem: str | None
 
     def state(self, layout: Layout, start: FlatState) -> FlatState:
-        if self.path is None or self.problem is not None:
+        if self.file is None or self.problem is not None:
             raise LayoutMismatch(self.problem or "the answer has no model")
-        return read_payload(self.path, layout, self.form, start)
+        return read_payload(self.file.path, layout, self.file.form, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ class GrpcTransport:
         self._folder, self._roster, self._identity = folder, roster, identity
         self._layout, self._form, self._address = layout, form, address
         self._limits, self._notice = limits, notice
-        self._lock = threading.Lock()  # of the two below
+        self._lock = threading.Lock()  # of the three below
+        self._departed: list[Reply] = []
         self._arrived: dict[MessageId, _Arrival] = {}  # in order
         self._handed_out: list[_Arrival] = []
         self._wake = threading.Event()
@@ -119,6 +121,12 @@ class GrpcTransport:
         if not self._thread.is_alive():
             raise TransportBroken("the server's network thread has ended; see its log")
         return set(self._service.sites)
+
+    def departures(self) -> list[Reply]:
+        """The sites that came only to say that they take no further part, since the last call."""
+        with self._lock:
+            departed, self._departed = self._departed, []
+        return departed
 
     def push(
         self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
@@ -191,6 +199,13 @@ class GrpcTransport:
         self._add(Reply(message, node, None, facts, None), None)
         return message
 
+    def _depart(self, session: Session) -> None:
+        hello = session.hello
+        facts: Facts = {"site": session.site, "samples": int(hello.samples), "budget_spent": True}
+        with self._lock:
+            self._departed.append(Reply("", session.site, None, facts, hello.leaving))
+        self._wake.set()
+
     def _add(self, reply: Reply, verdict: "asyncio.Future[Verdict] | None") -> None:
         with self._lock:
             self._arrived[reply.message] = _Arrival(reply, monotonic(), verdict)
@@ -233,8 +248,9 @@ class GrpcTransport:
         error = str(answer.error) or None
         payload = None
         if error is None:
-            size = int(answer.payload_bytes)
-            payload = _FilePayload(received.payload, task.form, size, received.problem)
+            path, digest = received.payload, str(answer.digest)
+            file = None if path is None else PayloadFile(path, task.form, digest)
+            payload = _FilePayload(file, int(answer.payload_bytes), received.problem)
         verdict: asyncio.Future[Verdict] = self._loop.create_future()
         self._add(Reply(task.id, task.site, payload, facts_of(task, answer), error), verdict)
         try:
@@ -278,6 +294,7 @@ class GrpcTransport:
                 self._limits,
                 notice=self._notice,
                 changed=self._wake.set,
+                departed=self._depart,
             )
         except BlockingIOError:
             raise ProjectError(
@@ -307,6 +324,9 @@ def facts_of(task: GivenTask, answer: pb.Answer) -> Facts:
         "seconds": float(answer.seconds),
         "num-examples": int(answer.samples),
         "loss": float(answer.loss),
+        "budget_spent": bool(answer.budget_spent),
+        "epsilon": float(answer.epsilon),
+        "delta": float(answer.delta),
     }
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import uniform
 from time import monotonic
-from typing import Any, Never, TypeAlias
+from typing import Any, NamedTuple, Never, TypeAlias
 
 import grpc
 
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.arriving import Pieces
+from fedcompass.deployment.wire.arriving import OneBehind, Pieces
 from fedcompass.deployment.wire.connections import SERVICE, Identity, open_channel
 from fedcompass.deployment.wire.decoding import (
     PIECE_BYTES,
@@ -29,12 +29,19 @@ from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.errors import FedcompassError, WireError
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Failed", "FinishedTask", "SiteLink", "is_admitted"]
+__all__ = ["Failed", "FinishedTask", "SiteLink", "SpentBudget", "is_admitted"]
 
 _BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
 
 _GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
+
+
+class SpentBudget(NamedTuple):
+    """What a site has spent of its privacy budget so far: ε, which holds with δ."""
+
+    epsilon: float
+    delta: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +53,25 @@ class FinishedTask:
     samples: int
     loss: float
     payload: Pieces | Path  # a file is taken over
+    spent: SpentBudget | None = None  # None: it was not trained privately
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A task came to nothing."""
+    """A task came to nothing.
 
-    reason: str  # one line that may leave the site
+    reason: one line that may leave the site.
+    budget_spent: the site's privacy budget allows no further step: it leaves.
+    spent: of that budget.
+    """
+
+    reason: str
+    budget_spent: bool = False
+    spent: SpentBudget | None = None
+
+
+class _Left(Exception):
+    """All is handed in, and the site may go."""
 
 
 Train: TypeAlias = Callable[[pb.Task, Path], Awaitable[FinishedTask | Failed]]
@@ -73,6 +92,8 @@ class SiteLink:
         proxy: http://host:port of an HTTP CONNECT proxy.
         limits: how long silence may last.
         notice: is told in one line what happens to the connection.
+        leaving: why the site takes no further tasks, and only hands in what it has; empty: it
+            takes part.
     """
 
     def __init__(
@@ -88,6 +109,7 @@ class SiteLink:
         proxy: str | None = None,
         limits: Limits | None = None,
         notice: Callable[[str], None] = lambda _: None,
+        leaving: str = "",
     ) -> None:
         self._address, self._identity, self._proxy = address, identity, proxy
         self._limits, self._notice, self.train = limits or Limits(), notice, train
@@ -97,6 +119,7 @@ class SiteLink:
             process=secrets.token_hex(16),
             samples=samples,
             layout=layout,
+            leaving=leaving,
         )
         self._models = ModelFiles(folder / "models")
         self._outbox = Outbox(folder / "answers")
@@ -105,14 +128,30 @@ class SiteLink:
         self._work: asyncio.Task[None] | None = None
         self._to_send = asyncio.Event()
         self.name: str | None = None  # what the roster calls this site; None: not connected
+        self._in_step = False  # the server has said, on this connection, what it waits for
 
-    async def run(self) -> None:
-        """Take part until cancelled; whatever a connection fails of, it is tried again."""
+    @property
+    def _leaving(self) -> str:
+        """Why the site leaves, once all it has done is handed in; empty: it stays."""
+        reason: str = self._hello.leaving
+        return reason
+
+    async def run(self) -> str:
+        """Take part until cancelled, or until the site leaves: the reason, in one line.
+
+        Whatever a connection fails of, it is tried again.
+        """
         failures, last = 0, ""
         try:
             while True:
                 began = monotonic()
-                told = await self._one_connection()
+                try:
+                    told = await self._one_connection()
+                except _Left:
+                    return self._leaving
+                if self._leaving and all(a.budget_spent for a in self._outbox.waiting.values()):
+                    self._notice(told)
+                    return self._leaving  # there is nothing to hand in, and nobody to be told
                 if told != last:  # a server may be away for days
                     self._notice(told)
                 last = told
@@ -124,9 +163,12 @@ class SiteLink:
 
     async def _one_connection(self) -> str:
         """Attend and send answers until the connection ends; why it did."""
+        self._in_step = False
         try:
             async with open_channel(self._address, self._identity, self._proxy) as channel:
                 await _until_one_fails(self._attend(channel), self._send_answers(channel))
+        except _Left:
+            raise
         except Exception as error:
             return _told(error)
         finally:
@@ -140,6 +182,11 @@ class SiteLink:
             await _until_one_fails(self._beat(call), self._listen(channel, call))
         finally:
             call.cancel()
+
+    def _leave_if_done(self) -> None:
+        """Go, if the site wants to and nothing that it has done is left here."""
+        if self._leaving and self._in_step and self.task is None and not self._outbox.waiting:
+            raise _Left
 
     async def _beat(self, call: Any) -> Never:
         while True:
@@ -166,6 +213,9 @@ class SiteLink:
                 self._take(channel, message.task)
             case "withdrawn" if self.task is not None and self.task.id == message.withdrawn.task:
                 self._drop_work()
+            case "heartbeat":
+                self._in_step = True  # open tasks are told before it
+                self._leave_if_done()
             case _:
                 pass
 
@@ -188,8 +238,9 @@ class SiteLink:
 
     async def _carry_out(self, task: pb.Task) -> None:
         """Fetch, train, and keep the answer; a failure is an answer, too."""
-        model = await self._model(task)
-        if model is not None:
+        if self._leaving:
+            await self._keep(task, Failed(self._leaving, budget_spent=True))
+        elif (model := await self._model(task)) is not None:
             await self._keep(task, await self._trained(task, model))
         self.task = self._work = None
         self._to_send.set()
@@ -206,7 +257,12 @@ class SiteLink:
         """Put an answer on disk, however often that takes: the disk may be full for a while."""
         payload: Pieces | Path = ()
         if isinstance(done, Failed):
-            answer = pb.Answer(task=task.id, error=one_line(done.reason) or "failed")
+            answer = pb.Answer(
+                task=task.id,
+                error=one_line(done.reason) or "failed",
+                budget_spent=done.budget_spent,
+                samples=self._hello.samples if done.budget_spent else 0,
+            )
         else:
             answer = pb.Answer(
                 task=task.id,
@@ -217,6 +273,8 @@ class SiteLink:
                 loss=done.loss,
             )
             payload = done.payload if isinstance(done.payload, Path) else list(done.payload)
+        if done.spent is not None:
+            answer.epsilon, answer.delta = done.spent
         failures = 0
         while answer.task not in self._outbox.waiting:
             try:
@@ -253,13 +311,17 @@ class SiteLink:
         file = await asyncio.to_thread(self._models.arriving, task.model, task.model_bytes)
         request = pb.ModelRequest(task=task.id, offset=file.offset)
         call = self._channel.unary_stream(f"/{SERVICE}/FetchModel")(request.SerializeToString())
+        came = file.offset
         try:
-            while file.offset < file.size:
-                async with asyncio.timeout(self._limits.stall):
-                    raw = await call.read()
-                if raw is grpc.aio.EOF:
-                    raise WireError("the server sent less of the model than it announced")
-                await asyncio.to_thread(file.add, read_piece(raw))
+            async with OneBehind() as writing:
+                while came < file.size:
+                    async with asyncio.timeout(self._limits.stall):
+                        raw = await call.read()
+                    if raw is grpc.aio.EOF:
+                        raise WireError("the server sent less of the model than it announced")
+                    piece = read_piece(raw)
+                    await writing.do(asyncio.to_thread(file.add, piece))
+                    came += len(piece)
         finally:
             call.cancel()
         return await asyncio.to_thread(self._models.arrived, file)
@@ -280,6 +342,9 @@ class SiteLink:
                 if not receipt.accepted:
                     self._notice(f"the server refused an answer: {receipt.reason}")
                 self._outbox.drop(answer.task)
+                if answer.budget_spent:
+                    self._hello.leaving = answer.error
+            self._leave_if_done()
 
     async def _send(self, channel: Any, answer: pb.Answer) -> pb.Receipt | None:
         """Send an answer; its receipt, or None: try again."""

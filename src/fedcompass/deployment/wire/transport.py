@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire.messages import Facts, Kind
+from fedcompass.deployment.wire.payloads import PayloadFile
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["MessageId", "NodeId", "Payload", "Reply", "Transport"]
@@ -23,6 +24,11 @@ class Payload(Protocol):
     @property
     def size(self) -> int:
         """How many bytes it has."""
+        ...
+
+    @property
+    def file(self) -> PayloadFile | None:
+        """Where it lies on the server's disk; whoever accepts it may move it. None: in memory."""
         ...
 
     def state(self, layout: Layout, start: FlatState) -> FlatState:
@@ -58,6 +64,13 @@ class Transport(Protocol):
 
     def nodes(self) -> set[NodeId]:
         """Who is connected now."""
+        ...
+
+    def departures(self) -> list[Reply]:
+        """Sites that have said since the last call, unasked, that they take no further part.
+
+        The error is why; the facts are `site`, `samples` and `budget_spent`.
+        """
         ...
 
     def push(
