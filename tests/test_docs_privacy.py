@@ -3,6 +3,7 @@
 import re
 import shlex
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ RUNS = [
 @pytest.mark.parametrize("line", RUNS)
 def test_a_command_of_the_page_gives_the_clients_their_budgets(line: str) -> None:
     words = shlex.split(line, comments=True)
-    given = [after for word, after in zip(words, words[1:], strict=False) if word == "--set"]
+    given = [after for word, after in pairwise(words) if word == "--set"]
     assert len(words) == 2 + 2 * len(given)
     experiment = Experiment(**assigned(given))
     assert experiment.privacy.is_on
