@@ -36,7 +36,7 @@ def summary_line(path: Path) -> str:
 
 def _spent(summary: "Mapping[str, Any]") -> str:
     """What each site has spent of its privacy budget, and who has left for that; mostly nothing."""
-    sites = sorted(summary["sites"].items())
+    sites = sorted(summary.get("sites", {}).items())
     told = [(name, site["epsilon"]) for name, site in sites if site.get("epsilon") is not None]
     spent = ", ".join(f"{name} {epsilon:.2f}" for name, epsilon in told)
     left = ", ".join(name for name, site in sites if site.get("budget_spent"))
