@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from fedcompass.advice.measured import RECOMMENDATIONS
+from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Sweep
 
-STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.toml"))
+ROOT = Path(__file__).parents[1]
+STUDIES = sorted((ROOT / "studies").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
@@ -38,3 +41,24 @@ def test_the_page_of_metronome_has_the_tables_that_the_results_give() -> None:
     script = Path(__file__).parents[1] / "scripts" / "study_tables.py"
     said = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
+
+
+def reached(row: str) -> int:
+    """How many runs of a row reached the target in the two medical studies."""
+    count = 0
+    for name in ("metronome-heart", "metronome-brca"):
+        plan = Sweep.from_toml(ROOT / "studies" / f"{name}.toml").plan()
+        wanted = {planned.experiment.key() for planned in plan if planned.labels["row"] == row}
+        done = [
+            one for one in Store(ROOT / "results" / f"{name}.jsonl").done() if one.key in wanted
+        ]
+        assert len(done) == 20
+        count += sum(one.numbers.time_to_target is not None for one in done)
+    return count
+
+
+def test_what_is_advised_for_clients_far_apart_is_what_the_studies_measured() -> None:
+    because = RECOMMENDATIONS["far apart"].because
+    assert f"metronome+n reached its target in {reached('metronome, normalized')} of 40" in because
+    assert f"FedCompass in {reached('fedcompass')};" in because
+    assert f"FedCompass with CA2FL did in {reached('fedcompass CA2FL')} " in because
