@@ -39,6 +39,7 @@ class AcceptedUpdates:
             "version": update.version,
             "steps_done": update.steps_done,
         }
+        assert update.tensors is not None  # what a site keeps itself is not accepted
         save_checkpoint(self._of(update.task), named_state("update", update.tensors), facts)
 
     def tensors(self, task: TaskId, layout: Layout, facts: Mapping[str, Any]) -> FlatState:
