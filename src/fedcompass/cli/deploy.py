@@ -47,6 +47,9 @@ def demo(
     max_seconds: Annotated[float, typer.Option(help="The longest a run may take.")] = 600.0,
     max_updates: Annotated[int | None, typer.Option(help="The most global updates.")] = None,
     seed: Annotated[int, typer.Option(help="Of the split of the data and the first model.")] = 0,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Let the server see only sums of updates.")
+    ] = False,
     name: Annotated[str, typer.Option(help="Name of the demo's folder under runs/.")] = "demo",
 ) -> None:
     """Start a server and sites of unequal speed on this machine, and train mnist-mini on them."""
@@ -62,6 +65,7 @@ def demo(
         max_seconds=max_seconds,
         max_updates=max_updates,
         seed=seed,
+        secure=secure,
     )
     folder = next_free(Path("runs"), name)
     progress = DeployProgress()

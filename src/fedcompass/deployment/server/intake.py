@@ -166,14 +166,18 @@ class Intake:
         return self._run.coordinator.receive(now, update, keep=self._keep, bytes=size)
 
     def _keep(self, update: Update) -> None:
-        if update.steps_done > 0:  # else the task was lost: there is nothing to keep
+        if (
+            update.steps_done > 0 and update.tensors is not None
+        ):  # else the task was lost: there is nothing to keep
             self._run.updates.keep(update, self._run.name)
 
     def _tensors(
         self, answer: TaskReport, payload: Payload | None, order: StartTraining
-    ) -> FlatState:
+    ) -> FlatState | None:
         coordinator = self._run.coordinator
         start = self._run.starts[order.version]
+        if self._settings.secure.enabled:
+            return None  # the site keeps them until a sum is asked for
         if answer.steps_done == 0:
             return start  # not looked at
         if payload is None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x66\x65\x64\x65ration.proto\x12\x12\x66\x65\x64\x63ompass.wire.v1\"r\n\x08\x46romSite\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.fedcompass.wire.v1.HelloH\x00\x12\x32\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.fedcompass.wire.v1.HeartbeatH\x00\x42\x06\n\x04kind\"]\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x10\n\x08software\x18\x02 \x01(\t\x12\x0f\n\x07process\x18\x03 \x01(\t\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x0e\n\x06layout\x18\x05 \x01(\t\"\x19\n\tHeartbeat\x12\x0c\n\x04task\x18\x01 \x01(\t\"\xd6\x01\n\nFromServer\x12.\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.fedcompass.wire.v1.WelcomeH\x00\x12(\n\x04task\x18\x02 \x01(\x0b\x32\x18.fedcompass.wire.v1.TaskH\x00\x12\x32\n\twithdrawn\x18\x03 \x01(\x0b\x32\x1d.fedcompass.wire.v1.WithdrawnH\x00\x12\x32\n\theartbeat\x18\x04 \x01(\x0b\x32\x1d.fedcompass.wire.v1.HeartbeatH\x00\x42\x06\n\x04kind\")\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04site\x18\x02 \x01(\t\"\x92\x01\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\r\n\x05steps\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12\r\n\x05model\x18\x06 \x01(\t\x12\x13\n\x0bmodel_bytes\x18\x07 \x01(\x04\x12\x0c\n\x04\x66orm\x18\x08 \x01(\t\x12\x0f\n\x07refused\x18\t \x01(\t\"\x19\n\tWithdrawn\x12\x0c\n\x04task\x18\x01 \x01(\t\",\n\x0cModelRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"\x15\n\x05Piece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"R\n\nAnswerPart\x12,\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x1a.fedcompass.wire.v1.AnswerH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04kind\"\x9e\x01\n\x06\x41nswer\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0c\n\x04\x66orm\x18\x02 \x01(\t\x12\x15\n\rpayload_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x12\n\nsteps_done\x18\x05 \x01(\x04\x12\x0f\n\x07seconds\x18\x06 \x01(\x01\x12\x0f\n\x07samples\x18\x07 \x01(\x04\x12\x0c\n\x04loss\x18\x08 \x01(\x01\x12\r\n\x05\x65rror\x18\t \x01(\t\"u\n\x0b\x41nswerReply\x12.\n\x07proceed\x18\x01 \x01(\x0b\x32\x1b.fedcompass.wire.v1.ProceedH\x00\x12.\n\x07receipt\x18\x02 \x01(\x0b\x32\x1b.fedcompass.wire.v1.ReceiptH\x00\x42\x06\n\x04kind\"\x19\n\x07Proceed\x12\x0e\n\x06offset\x18\x01 \x01(\x04\"9\n\x07Receipt\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t2\xf4\x01\n\nFederation\x12J\n\x06\x41ttend\x12\x1c.fedcompass.wire.v1.FromSite\x1a\x1e.fedcompass.wire.v1.FromServer(\x01\x30\x01\x12K\n\nFetchModel\x12 .fedcompass.wire.v1.ModelRequest\x1a\x19.fedcompass.wire.v1.Piece0\x01\x12M\n\x06Submit\x12\x1e.fedcompass.wire.v1.AnswerPart\x1a\x1f.fedcompass.wire.v1.AnswerReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x66\x65\x64\x65ration.proto\x12\x12\x66\x65\x64\x63ompass.wire.v1\"r\n\x08\x46romSite\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.fedcompass.wire.v1.HelloH\x00\x12\x32\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.fedcompass.wire.v1.HeartbeatH\x00\x42\x06\n\x04kind\"]\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x10\n\x08software\x18\x02 \x01(\t\x12\x0f\n\x07process\x18\x03 \x01(\t\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x0e\n\x06layout\x18\x05 \x01(\t\"\x19\n\tHeartbeat\x12\x0c\n\x04task\x18\x01 \x01(\t\"\x83\x02\n\nFromServer\x12.\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.fedcompass.wire.v1.WelcomeH\x00\x12(\n\x04task\x18\x02 \x01(\x0b\x32\x18.fedcompass.wire.v1.TaskH\x00\x12\x32\n\twithdrawn\x18\x03 \x01(\x0b\x32\x1d.fedcompass.wire.v1.WithdrawnH\x00\x12\x32\n\theartbeat\x18\x04 \x01(\x0b\x32\x1d.fedcompass.wire.v1.HeartbeatH\x00\x12+\n\x03sum\x18\x05 \x01(\x0b\x32\x1c.fedcompass.wire.v1.SumRoundH\x00\x42\x06\n\x04kind\")\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04site\x18\x02 \x01(\t\"\x92\x01\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\r\n\x05steps\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12\r\n\x05model\x18\x06 \x01(\t\x12\x13\n\x0bmodel_bytes\x18\x07 \x01(\x04\x12\x0c\n\x04\x66orm\x18\x08 \x01(\t\x12\x0f\n\x07refused\x18\t \x01(\t\"\x19\n\tWithdrawn\x12\x0c\n\x04task\x18\x01 \x01(\t\",\n\x0cModelRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"\x15\n\x05Piece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"R\n\nAnswerPart\x12,\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x1a.fedcompass.wire.v1.AnswerH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04kind\"\x9e\x01\n\x06\x41nswer\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0c\n\x04\x66orm\x18\x02 \x01(\t\x12\x15\n\rpayload_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x12\n\nsteps_done\x18\x05 \x01(\x04\x12\x0f\n\x07seconds\x18\x06 \x01(\x01\x12\x0f\n\x07samples\x18\x07 \x01(\x04\x12\x0c\n\x04loss\x18\x08 \x01(\x01\x12\r\n\x05\x65rror\x18\t \x01(\t\"u\n\x0b\x41nswerReply\x12.\n\x07proceed\x18\x01 \x01(\x0b\x32\x1b.fedcompass.wire.v1.ProceedH\x00\x12.\n\x07receipt\x18\x02 \x01(\x0b\x32\x1b.fedcompass.wire.v1.ReceiptH\x00\x42\x06\n\x04kind\"\x19\n\x07Proceed\x12\x0e\n\x06offset\x18\x01 \x01(\x04\"9\n\x07Receipt\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x16\n\x08SumRound\x12\n\n\x02id\x18\x01 \x01(\t\"%\n\x07SumPart\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\x32\xb9\x02\n\nFederation\x12J\n\x06\x41ttend\x12\x1c.fedcompass.wire.v1.FromSite\x1a\x1e.fedcompass.wire.v1.FromServer(\x01\x30\x01\x12K\n\nFetchModel\x12 .fedcompass.wire.v1.ModelRequest\x1a\x19.fedcompass.wire.v1.Piece0\x01\x12M\n\x06Submit\x12\x1e.fedcompass.wire.v1.AnswerPart\x1a\x1f.fedcompass.wire.v1.AnswerReply(\x01\x30\x01\x12\x43\n\x03Sum\x12\x1b.fedcompass.wire.v1.SumPart\x1a\x1b.fedcompass.wire.v1.SumPart(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,28 +38,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEAT']._serialized_start=251
   _globals['_HEARTBEAT']._serialized_end=276
   _globals['_FROMSERVER']._serialized_start=279
-  _globals['_FROMSERVER']._serialized_end=493
-  _globals['_WELCOME']._serialized_start=495
-  _globals['_WELCOME']._serialized_end=536
-  _globals['_TASK']._serialized_start=539
-  _globals['_TASK']._serialized_end=685
-  _globals['_WITHDRAWN']._serialized_start=687
-  _globals['_WITHDRAWN']._serialized_end=712
-  _globals['_MODELREQUEST']._serialized_start=714
-  _globals['_MODELREQUEST']._serialized_end=758
-  _globals['_PIECE']._serialized_start=760
-  _globals['_PIECE']._serialized_end=781
-  _globals['_ANSWERPART']._serialized_start=783
-  _globals['_ANSWERPART']._serialized_end=865
-  _globals['_ANSWER']._serialized_start=868
-  _globals['_ANSWER']._serialized_end=1026
-  _globals['_ANSWERREPLY']._serialized_start=1028
-  _globals['_ANSWERREPLY']._serialized_end=1145
-  _globals['_PROCEED']._serialized_start=1147
-  _globals['_PROCEED']._serialized_end=1172
-  _globals['_RECEIPT']._serialized_start=1174
-  _globals['_RECEIPT']._serialized_end=1231
-  _globals['_FEDERATION']._serialized_start=1234
-  _globals['_FEDERATION']._serialized_end=1478
+  _globals['_FROMSERVER']._serialized_end=538
+  _globals['_WELCOME']._serialized_start=540
+  _globals['_WELCOME']._serialized_end=581
+  _globals['_TASK']._serialized_start=584
+  _globals['_TASK']._serialized_end=730
+  _globals['_WITHDRAWN']._serialized_start=732
+  _globals['_WITHDRAWN']._serialized_end=757
+  _globals['_MODELREQUEST']._serialized_start=759
+  _globals['_MODELREQUEST']._serialized_end=803
+  _globals['_PIECE']._serialized_start=805
+  _globals['_PIECE']._serialized_end=826
+  _globals['_ANSWERPART']._serialized_start=828
+  _globals['_ANSWERPART']._serialized_end=910
+  _globals['_ANSWER']._serialized_start=913
+  _globals['_ANSWER']._serialized_end=1071
+  _globals['_ANSWERREPLY']._serialized_start=1073
+  _globals['_ANSWERREPLY']._serialized_end=1190
+  _globals['_PROCEED']._serialized_start=1192
+  _globals['_PROCEED']._serialized_end=1217
+  _globals['_RECEIPT']._serialized_start=1219
+  _globals['_RECEIPT']._serialized_end=1276
+  _globals['_SUMROUND']._serialized_start=1278
+  _globals['_SUMROUND']._serialized_end=1300
+  _globals['_SUMPART']._serialized_start=1302
+  _globals['_SUMPART']._serialized_end=1339
+  _globals['_FEDERATION']._serialized_start=1342
+  _globals['_FEDERATION']._serialized_end=1655
 # @@protoc_insertion_point(module_scope)
-# SHA-256 of federation.proto: a3b716a70787504668157dfbdd56f3c768951ec5b1a5d100ddd6bc3f123bfa2d
+# SHA-256 of federation.proto: c1f3c378f237409d0edc24ee4b290f6f6364d0b692fdca4324a27f57add45d48
