@@ -15,10 +15,11 @@ from playwright.sync_api import Browser, FloatRect, ViewportSize, sync_playwrigh
 
 from fedcompass import Experiment, simulate
 from fedcompass.report import find_runs, write_report
-from fedcompass.report.recording import RecordedScheduler, new_record
+from fedcompass.report.recording import new_record
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import Policy
+from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.timetable import timetable
 
 CHROMIUM = "/usr/bin/chromium"
@@ -42,8 +43,8 @@ def record(
         return change.get(f"client_{client}", paces[client]) if local_round else paces[client]
 
     journal = new_record(folder, policy.settings, seed=0, unit=unit)
-    scheduler = RecordedScheduler(policy, journal)
-    for _ in timetable(scheduler, dict.fromkeys(paces, 100), time_per_step, until):
+    samples = dict.fromkeys(paces, 100)
+    for _ in timetable(Scheduler(policy), samples, time_per_step, until, journal=journal):
         pass
     journal.close()
     return folder

@@ -1,8 +1,10 @@
 """What all tests share: golden files, how hard Hypothesis tries, and who is marked `trains`."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from multiprocessing.forkserver import ForkServer
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # inherits a handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
+
+# The fork server is started once and keeps the folder it was started in. Tests remove theirs, and
+# coverage looks at the current folder in every process that is forked later.
+_ensure_running = ForkServer.ensure_running
+
+
+def _ensure_running_from_here(server: ForkServer) -> None:
+    with contextlib.chdir(HERE):
+        _ensure_running(server)
+
+
+ForkServer.ensure_running = _ensure_running_from_here  # type: ignore[assignment,method-assign]
 
 TRAINING = (  # files and folders of tests that are marked `trains`
     "deployment/operator/test_demo_app.py",

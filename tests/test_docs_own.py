@@ -1,4 +1,4 @@
-"""The guides about one's own things: their files and commands work as they are printed."""
+"""The start page, tutorials and guides: their files and commands work as they are printed."""
 
 import re
 import shlex
@@ -17,6 +17,7 @@ with warnings.catch_warnings():
 
 DOCS = Path(__file__).parents[1] / "docs"
 GUIDES = sorted(path.name for path in DOCS.glob("own-*.md"))
+PAGES = ["index.md", "sweeps.md", *GUIDES]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -43,11 +44,11 @@ def test_there_is_a_guide_for_each_task() -> None:
     assert [f"own-{task}.md" for task in tasks] == GUIDES
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("guide", PAGES)
 def test_a_guides_files_and_commands_work_as_printed(
     guide: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for body in blocks(guide, "python"):
+    for body in blocks(guide, "python") + blocks(guide, "toml"):
         Path(body.split()[1]).write_text(body, encoding="utf-8")
     commands = [line for body in blocks(guide, "sh") for line in body.splitlines()]
     assert commands
@@ -55,7 +56,8 @@ def test_a_guides_files_and_commands_work_as_printed(
         program, *options = shlex.split(line)
         assert program == "fedcompass"
         # In this process: which executor trains never changes a result.
-        here = {"run": ["--executor", "serial"], "compare": ["--workers", "1"]}
+        one = ["--workers", "1"]
+        here = {"run": ["--executor", "serial"], "compare": one, "sweep": one}
         monkeypatch.setattr(sys, "argv", [program, *options, *here.get(options[0], [])])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -63,6 +65,12 @@ def test_a_guides_files_and_commands_work_as_printed(
         assert not ended.value.code, f"{line}\n{out}{err}"
         if options[0] == "run":
             assert "global updates     0 " not in out, line
+
+
+def test_the_start_pages_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (program,) = blocks("index.md", "python")
+    exec(compile(program, "first.py", "exec"), {})
+    assert float(capsys.readouterr().out.split()[1]) > 0.3
 
 
 def test_the_programs_of_the_guides_fit_a_screen() -> None:

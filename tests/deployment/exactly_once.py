@@ -75,7 +75,7 @@ def _recomputed(lines: list[dict[str, Any]], settings: FederationSettings, twin:
         event = event_from_json(record)
         tensors = None
         if isinstance(event, UpdateArrived):
-            start = starts[event.task]
+            start = starts.pop(event.task)
             end = twin.trained(start, event) if event.steps_done else start.clone()
             tensors = change_or_model(coordinator.payload, start, end, out=end)
         for order in coordinator.take_in_again(event, tensors):

@@ -9,19 +9,11 @@ from time import monotonic, sleep
 
 import pytest
 from tests.faults.loopback import Hang
-from tests.faults.tally import Row, markdown
+from tests.faults.tally import Row, markdown, put_section
 
 _HERE = Path(__file__).parent
 _MARK = "FEDCOMPASS_FAULT_TEST"
-_PAGE = """\
-# What the fault tests did
-
-Written by `make test-faults`: real processes with certificates on one machine. An update is
-accepted when it is on disk and the site may forget it; it is lost when the finished run's journal
-merges it nowhere, duplicated when it is merged twice. Each finished model was computed again from
-the journal, without faults, and had the same bits. A hang is a wait for something that never came.
-
-"""
+_TITLE = "One fault at a time"
 _ROW = pytest.StashKey[Row]()
 _rows: dict[str, Row] = {}  # by test
 
@@ -69,7 +61,7 @@ def _words(name: str) -> str:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    if item.path.is_relative_to(_HERE):
+    if item.path.is_relative_to(_HERE) and "row" in getattr(item, "fixturenames", ()):
         made = item.stash.setdefault(_ROW, Row(_words(item.name)))
         if call.excinfo is not None:
             skipped = call.excinfo.errisinstance(pytest.skip.Exception)
@@ -97,4 +89,4 @@ def pytest_terminal_summary(
     terminalreporter.write_line(table)
     path: Path | None = config.getoption("--fault-table", None)
     if path is not None:
-        path.write_text(_PAGE + table, encoding="utf-8")
+        put_section(path, _TITLE, f"Written by `make test-faults`.\n\n{table}")

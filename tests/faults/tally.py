@@ -1,6 +1,7 @@
 """What a fault test is about, in numbers, and the table of all of them."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,20 +24,24 @@ class Tally:
     duplicated: int = 0
 
 
-def tally(run: Path) -> Tally:
-    """Count the updates of a finished run."""
+def counted_updates(run: Path) -> tuple[list[int], Counter[int]]:
+    """The tasks of a finished run's accepted updates, in order; how often each one counts."""
     lines = [record for _, record in read_journal(run / "journal.jsonl")]
-    accepted = Counter(
-        r["task"] for r in lines if r.get("event") == "UpdateArrived" and r["steps_done"]
-    )
+    accepted = [r["task"] for r in lines if r.get("event") == "UpdateArrived" and r["steps_done"]]
     counted = Counter(
         task for r in lines if r.get("command") == "Commit" for _, task, _ in r["contributions"]
     )
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     counted.update(task for _, task, _ in summary["pending"])
+    return accepted, counted
+
+
+def tally(run: Path) -> Tally:
+    """Count the updates of a finished run."""
+    accepted, counted = counted_updates(run)
     return Tally(
-        accepted.total(),
-        sum(1 for task in accepted if not counted[task]),
+        len(accepted),
+        sum(1 for task in set(accepted) if not counted[task]),
         sum(n - 1 for n in counted.values() if n > 1),
     )
 
@@ -75,3 +80,16 @@ def markdown(rows: Iterable[Row]) -> str:
         "| **all** | " + " | ".join(f"**{n}**" for n in total) + " | |",
     ]
     return "\n".join(lines) + "\n"
+
+
+def put_section(page: Path, title: str, text: str) -> None:
+    """Replace a page's section of this title, or add it at the end; the others stay."""
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    parts = re.split(r"(?m)^(?=## )", old)
+    new = f"## {title}\n\n{text.strip()}\n"
+    found = [number for number, part in enumerate(parts) if part.startswith(f"## {title}\n")]
+    if found:
+        parts[found[0]] = new + ("\n" if found[0] < len(parts) - 1 else "")
+    else:
+        parts = [*parts[:-1], f"{parts[-1].rstrip()}\n\n", new]
+    page.write_text("".join(parts), encoding="utf-8")

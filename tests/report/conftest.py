@@ -14,8 +14,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.simulation.tiny_runs import eventful, problem
 
 from fedcompass.report import LiveServer, RunFiles, find_runs, write_report
-from fedcompass.report.recording import RecordedScheduler, new_record
+from fedcompass.report.recording import new_record
 from fedcompass.scheduling.compass import Compass, CompassSettings
+from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.run import simulate
 from fedcompass.simulation.timetable import timetable
 
@@ -90,10 +91,11 @@ def scheduled(folder: Path, *, clients: int, until: float) -> Path:
     settings = CompassSettings(min_steps=20, max_steps=100, min_clients=clients)
     journal = new_record(folder, settings, seed=0, unit="s")
     timetable_of = timetable(
-        RecordedScheduler(Compass(settings), journal),
+        Scheduler(Compass(settings)),
         {str(client): 50 for client in range(clients)},
         lambda client, r: 0.02 * (1 + int(client) % 4) * (1 + 0.01 * ((7 * r + int(client)) % 5)),
         until,
+        journal=journal,
     )
     for _ in timetable_of:
         pass

@@ -11,9 +11,10 @@ from tests.report.conftest import report_of, served
 from tests.report.figures.run_folders import accuracies, written_run
 
 from fedcompass.report import RunFiles
-from fedcompass.report.recording import RecordedScheduler, new_record
+from fedcompass.report.recording import new_record
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import ClientJoined, UpdateArrived
+from fedcompass.scheduling.scheduler import Scheduler
 
 Open = Callable[..., Page]
 
@@ -93,9 +94,12 @@ def test_an_answer_in_no_time_has_the_schedulers_smallest_pace(
 ) -> None:
     settings = CompassSettings(min_steps=20, max_steps=100, min_clients=1)
     journal = new_record(tmp_path / "run", settings, seed=0, unit="s")
-    scheduler = RecordedScheduler(Compass(settings), journal)
-    scheduler.handle(ClientJoined(at=0.0, client="0", samples=20))
-    scheduler.handle(UpdateArrived(at=0.0, client="0", task=1, steps_done=20))
+    scheduler = Scheduler(Compass(settings))
+    joined = ClientJoined(at=0.0, client="0", samples=20)
+    for event in (joined, UpdateArrived(at=0.0, client="0", task=1, steps_done=20)):
+        journal.event(event)
+        for command in scheduler.handle(event):
+            journal.command(command)
     journal.close()
     estimate = scheduler.pace("0")
     assert estimate is not None

@@ -26,7 +26,7 @@ from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.federation_summary import summarize
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.report.figures.timeline_data import timeline_of
-from fedcompass.report.recording import RecordedScheduler, new_record
+from fedcompass.report.recording import new_record
 from fedcompass.report.tracking.measures import JournalMeasures
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.journal import read_journal
@@ -43,6 +43,7 @@ from fedcompass.scheduling.events import (
 )
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import FixedStepsSettings, Policy
+from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.simulation.run import simulate
 
@@ -109,10 +110,13 @@ def recorded(folder: Path, policy: Policy, told: Iterable[Told]) -> Path:
     """The journal of what happened; answers are to the task that the client then holds."""
     settings = policy.settings if isinstance(policy, Metronome) else CompassSettings()
     journal = new_record(folder, settings, seed=0)
-    scheduler = RecordedScheduler(policy, journal)
+    scheduler = Scheduler(policy)
     for at, client, what in told:
         task = scheduler.outstanding(client)
-        scheduler.handle(event_of(at, client, what, task.task if task else 0))
+        event = event_of(at, client, what, task.task if task else 0)
+        journal.event(event)
+        for command in scheduler.handle(event):
+            journal.command(command)
     journal.close()
     return folder
 

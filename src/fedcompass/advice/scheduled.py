@@ -4,8 +4,8 @@ from typing import Any
 
 from fedcompass.advice.clients import Clients
 from fedcompass.paper_settings import strategy_settings
-from fedcompass.report.recording import RecordedScheduler
 from fedcompass.runs.tally import Tally
+from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.timetable import timetable
 from fedcompass.strategies import known_keys, strategy
 from fedcompass.vocabulary import Seconds, fact
@@ -65,11 +65,12 @@ def _scheduled(name: str, clients: Clients, until: Seconds) -> Scheduled:
     chosen = strategy(name, **usual_settings(name, clients), min_clients=len(names))
     tally = Tally()
     entries = timetable(
-        RecordedScheduler(chosen.new_policy(), tally),
+        Scheduler(chosen.new_policy()),
         dict(zip(names, clients.samples, strict=True)),
         lambda client, _: clients.paces[int(client)],
         until,
         dict(zip(names, clients.overhead, strict=True)),
+        tally,
     )
     for _ in entries:
         pass

@@ -13,7 +13,6 @@ from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedcompass.report.recording import RecordedScheduler
     from fedcompass.runs.journal import Journal
     from fedcompass.runs.tally import Tally
     from fedcompass.simulation.fleet import SpeedChange
@@ -65,6 +64,7 @@ def schedule(
     ] = "",
 ) -> None:
     """Print the schedule Compass or Metronome makes for clients of given speeds."""
+    from fedcompass.scheduling.scheduler import Scheduler
     from fedcompass.simulation.fleet import Fleet, FleetSettings
     from fedcompass.simulation.timetable import row, timetable
 
@@ -81,13 +81,14 @@ def schedule(
     )
     clients = [str(client) for client in range(len(seconds))]
     with ExitStack() as stack:
-        scheduler, tally = _counted(chosen, record, stack, seed=seed, unit=unit)
+        journal, tally = _counted(chosen, record, stack, seed=seed, unit=unit)
         entries = timetable(
-            scheduler,
+            Scheduler(chosen.new_policy()),
             dict.fromkeys(clients, 1),
             lambda client, local_round: fleet.seconds_per_step(int(client), local_round),
             until,
             dict.fromkeys(clients, overhead),
+            journal,
         )
         rows = (row(entry) for entry in entries)
         if as_json:
@@ -115,9 +116,9 @@ def _chosen(
 
 def _counted(
     chosen: "Strategy", folder: Path | None, stack: ExitStack, **facts: Any
-) -> "tuple[RecordedScheduler, Tally]":
-    """A fresh scheduler and its tally; what happens is kept in the folder too, if there is one."""
-    from fedcompass.report.recording import RecordedScheduler, new_record
+) -> "tuple[Journal, Tally]":
+    """What takes the schedule down: a tally, and a file in the folder if there is one."""
+    from fedcompass.report.recording import new_record
     from fedcompass.runs.journal import Tee
     from fedcompass.runs.tally import Tally
 
@@ -127,7 +128,7 @@ def _counted(
         journal = new_record(folder, chosen.scheduling, **facts)
         stack.callback(journal.close)
         records.append(journal)
-    return RecordedScheduler(chosen.new_policy(), Tee(*records)), tally
+    return Tee(*records), tally
 
 
 def _waited(tally: "Tally", until: float) -> str:

@@ -4,30 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.runs.files import make_folder
-from fedcompass.runs.journal import FileJournal, Journal
-from fedcompass.scheduling.commands import Command
+from fedcompass.runs.journal import FileJournal
 from fedcompass.scheduling.compass import CompassSettings
-from fedcompass.scheduling.events import Event
-from fedcompass.scheduling.policy import Policy, SchedulerSettings
-from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.scheduling.policy import SchedulerSettings
 
-__all__ = ["RecordedScheduler", "new_record"]
-
-
-class RecordedScheduler(Scheduler):
-    """A scheduler that has everything it is told and asks for taken down."""
-
-    def __init__(self, policy: Policy, journal: Journal) -> None:
-        super().__init__(policy)
-        self._journal = journal
-
-    def handle(self, event: Event) -> list[Command]:
-        """As `Scheduler.handle`."""
-        commands = super().handle(event)
-        self._journal.event(event)
-        for command in commands:
-            self._journal.command(command)
-        return commands
+__all__ = ["new_record"]
 
 
 def new_record(folder: Path, settings: SchedulerSettings, **facts: Any) -> FileJournal:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fedcompass.scheduling.commands import Command, Commit, SetDeadline, StartTraining
+from fedcompass.runs.journal import Journal, NoJournal
+from fedcompass.scheduling.commands import Commit, SetDeadline, StartTraining
 from fedcompass.scheduling.events import ClientJoined, DeadlinePassed, Event, UpdateArrived
 from fedcompass.scheduling.pace import INSTANT
 from fedcompass.scheduling.scheduler import Scheduler
@@ -40,6 +41,7 @@ def timetable(
     seconds_per_step: Callable[[ClientId, int], Seconds],
     until: Seconds,
     overhead: Mapping[ClientId, Seconds] | None = None,
+    journal: Journal | None = None,
 ) -> Iterator[ScheduledTask | ScheduledMerge]:
     """Run a fresh scheduler in virtual time and tell what happens up to and including `until`.
 
@@ -49,12 +51,17 @@ def timetable(
         seconds_per_step: a client's true pace in its local round 0 (the warm-up), 1, …
         until: the last moment told.
         overhead: of a client's task, beside its steps; none unless given.
+        journal: takes down every event and command; none unless given.
     """
     queue: EventQueue[Event] = EventQueue()
     rounds = dict.fromkeys(samples, 0)
+    record = journal or NoJournal()
 
-    def carry_out(commands: list[Command]) -> Iterator[ScheduledTask | ScheduledMerge]:
+    def take_in(event: Event) -> Iterator[ScheduledTask | ScheduledMerge]:
+        commands = scheduler.handle(event)
+        record.event(event)
         for command in commands:
+            record.command(command)
             match command:
                 case StartTraining():
                     pace = seconds_per_step(command.client, rounds[command.client])
@@ -70,9 +77,9 @@ def timetable(
                     pass
 
     for client, count in samples.items():
-        yield from carry_out(scheduler.handle(ClientJoined(at=0.0, client=client, samples=count)))
+        yield from take_in(ClientJoined(at=0.0, client=client, samples=count))
     while len(queue) and queue.peek() <= until + INSTANT:
-        yield from carry_out(scheduler.handle(queue.pop().what))
+        yield from take_in(queue.pop().what)
 
 
 def _answer(

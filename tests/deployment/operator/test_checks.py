@@ -17,6 +17,7 @@ from fedcompass.deployment.operator.certificates import (
     make_authority,
     make_key,
     make_server_certificate,
+    make_site_certificate,
 )
 from fedcompass.deployment.operator.checks import CheckResult, check_server, check_site
 from fedcompass.deployment.operator.project_files import init_project
@@ -156,6 +157,12 @@ def test_a_site_that_runs_is_not_started_a_second_time(site: Path) -> None:
     assert not is_running(folder)
 
 
+def test_a_site_without_its_certificate_does_not_start(site: Path) -> None:
+    (site / "site.crt").unlink()
+    with pytest.raises(ProjectError, match=r"site\.crt: No such file or directory; ask for it"):
+        run_site(SiteFolder(site), print)
+
+
 def _readable(project: Path) -> None:
     (project / "sites" / "north" / "site.key").chmod(0o640)
 
@@ -210,6 +217,27 @@ def test_an_expired_certificate_of_the_server_is_named(project: Path) -> None:
     with pytest.raises(ProjectError, match="expired on"):
         RunningServer(ServerProject(project), project / "run").start()
     assert not (project / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("days", "ok", "says"),
+    [
+        (20, True, "1: north; certificates end soon: north on "),
+        (-1, False, "certificates of sites ended or end soon: north on "),
+    ],
+)
+def test_sites_whose_certificates_end_soon_are_listed_at_the_server(
+    project: Path, site: Path, days: int, ok: bool, says: str
+) -> None:
+    for name in ("site.key", "site.crt"):
+        (site / name).unlink()
+    make_site_certificate(project / "certificates", site, "north", days)
+    copy = project / "certificates" / "sites" / "north.crt"
+    copy.write_bytes((site / "site.crt").read_bytes())
+    finding = found(check_server(project))["sites"]
+    assert finding.ok is ok
+    assert finding.says.startswith(says)
+    assert finding.says.endswith("; run: fedcompass deploy renew .")
 
 
 def test_a_certificate_for_another_host_is_named(project: Path) -> None:

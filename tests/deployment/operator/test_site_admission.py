@@ -167,7 +167,10 @@ def test_what_is_no_request_is_refused_in_one_line(tmp_path: Path) -> None:
     der = x509.load_pem_x509_csr(whole).public_bytes(serialization.Encoding.DER)
     forged = der[:-1] + bytes([der[-1] ^ 1])  # signed by nobody who has the key
     pem = b"-----BEGIN CERTIFICATE REQUEST-----\n%s-----END CERTIFICATE REQUEST-----\n"
-    for content in (b"hello", pem % base64.encodebytes(forged)):
+    curve = bytes.fromhex("2a8648ce3d0201")  # the object identifier of an EC key
+    unknown = der.replace(curve, curve[:-1] + b"\x7f")  # an algorithm that nobody knows
+    assert unknown != der
+    for content in (b"hello", *(pem % base64.encodebytes(bad) for bad in (forged, unknown))):
         (tmp_path / "bad.csr").write_bytes(content)
         with pytest.raises(ProjectError, match=r"bad\.csr is no certificate request"):
             read_request(tmp_path / "bad.csr")

@@ -18,7 +18,7 @@ from tests.deployment.fake_network import (
 
 from fedcompass.deployment.operator.readmit import request_readmission
 from fedcompass.deployment.server.federation import Federation
-from fedcompass.deployment.server.readmission import take_requests
+from fedcompass.deployment.server.readmission import put_request, take_requests
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.errors import RunFolderError, SettingsError
 
@@ -58,6 +58,27 @@ def test_a_quarantined_site_is_readmitted_while_the_server_runs(tmp_path: Path) 
     assert len(network.sites[102].tasks) > before
     assert summary.sites["site-2"].updates > 0
     assert len(audit(tmp_path, "readmitted")) == 1
+    check_exactly_once(tmp_path, running.settings)
+
+
+def test_a_readmission_in_the_same_moment_as_an_answer_keeps_the_order_of_events(
+    tmp_path: Path,
+) -> None:
+    running, network = with_a_quarantined_site(tmp_path)
+
+    def ticking() -> float:  # as a real clock does, between two looks at it
+        network.clock.now += 0.001
+        return network.clock.now
+
+    running._clock = ticking
+    assert network.on_its_way
+    put_request(tmp_path, "site-2")
+    network.clock.now += 60.0  # an answer is here, and it is time to look for requests
+    before = len(audit(tmp_path, "accepted"))
+    running.step()
+    assert len(audit(tmp_path, "readmitted")) == 1
+    assert len(audit(tmp_path, "accepted")) == before + 1
+    running.run()
     check_exactly_once(tmp_path, running.settings)
 
 

@@ -248,6 +248,26 @@ def is_closed(stranger: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.parametrize("damaged", ["site.crt", "site.key"])
+@pytest.mark.parametrize("content", [None, b""], ids=["missing", "empty"])
+def test_a_site_tries_again_while_its_certificate_is_being_replaced(
+    damaged: str, content: bytes | None, tmp_path: Path
+) -> None:
+    own = Papers(tmp_path / "papers", "north")
+    path = own.folder / "north" / damaged
+    whole = path.read_bytes()
+
+    async def scene() -> None:
+        async with serving(own, tmp_path / "server") as server:
+            path.unlink() if content is None else path.write_bytes(content)
+            async with attending(own, "north", tmp_path / "north", server.address) as north:
+                await until(lambda: any("ask for it again" in told for told in north.notices))
+                path.write_bytes(whole)
+                await until(lambda: "north" in server.service.sites)
+
+    play(scene())
+
+
 def test_one_certificate_has_only_so_many_connections(papers: Papers, tmp_path: Path) -> None:
     async def scene() -> None:
         async with serving(papers, tmp_path / "server", Limits(site_connections=2)) as server:

@@ -2,60 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.deployment.wire.loopback_wire import Papers, attending, play, serving, until
+from tests.deployment.wire.middle import Middle, balancing
 
 from fedcompass.deployment.wire.limits import Limits
 
 QUICK = Limits(heartbeat=0.2, silence=1.5)
-
-
-class Middle:
-    """Something between a site and the server that passes bytes on, until it is told not to."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.asked: list[bytes] = []  # the first line of what a proxy was asked
-        self.silent = False  # neither passes anything on nor closes anything
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def join(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int
-    ) -> None:
-        far_reader, far_writer = await asyncio.open_connection(host, port)
-        self._writers += [writer, far_writer]
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(1 << 16):
-                if not self.silent:
-                    writer.write(data)
-                    await writer.drain()
-            writer.close()
-
-    def cut(self) -> None:
-        """Break every connection."""
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
-
-
-@asynccontextmanager
-async def balancing(port: int) -> AsyncIterator[Middle]:
-    """A TCP load balancer in front of one server."""
-    middle = Middle()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await middle.join(reader, writer, "127.0.0.1", port)
-
-    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-        middle.port = server.sockets[0].getsockname()[1]
-        yield middle
-        middle.cut()
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,23 @@ def _sites(project: ServerProject) -> str:
             f"{len(names)} sites are on the roster but min_clients is {needed}: the run would "
             "never start"
         )
-    return f"{len(names)}: {', '.join(names)}"
+    return f"{len(names)}: {', '.join(names)}{_ending_soon(project)}"
+
+
+def _ending_soon(project: ServerProject) -> str:
+    """The sites' certificates that end within weeks, by the copies here.
+
+    Raises:
+        ProjectError: some have ended.
+    """
+    now, left = datetime.now(UTC), {}
+    for path in sorted(project.site_certificates.glob("*.crt")):
+        left[path.stem] = read_certificate(path).not_after - now
+    soon = {name: time for name, time in left.items() if time < WARNED_AHEAD}
+    dated = ", ".join(f"{name} on {now + time:%Y-%m-%d}" for name, time in soon.items())
+    if any(time <= timedelta(0) for time in soon.values()):
+        raise ProjectError(f"certificates of sites ended or end soon: {dated}; {RENEW}")
+    return f"; certificates end soon: {dated}; {RENEW}" if soon else ""
 
 
 def _port(project: ServerProject) -> str:

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -50,7 +51,7 @@ def read_request(path: Path) -> ec.EllipticCurvePublicKey:
         key = request.public_key() if request.is_signature_valid else None
     except OSError as error:
         raise ProjectError(f"request {path}: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _CURVES:
         raise ProjectError(

@@ -175,7 +175,7 @@ class Federation:
         """Do as an operator asks, if there is anything to do."""
         member = self.coordinator.scheduler.roster.members.get(client)
         if member is not None and member.quarantined:
-            self.lift_quarantine(client)
+            self._settle(now, self.coordinator.lift_quarantine(now, client))
             return
         why = "it takes no part now" if member is None else "it is not in quarantine"
         self._run.audit.say("not readmitted", now, who=client, why=why)

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.connections import Identity, listen
 from fedcompass.deployment.wire.kept_updates import KEPT
@@ -28,6 +29,7 @@ from fedcompass.deployment.wire.payloads import (
 )
 from fedcompass.deployment.wire.service import FederationService
 from fedcompass.deployment.wire.site_roster import RosterFile
+from fedcompass.deployment.wire.task_book import GivenTask
 from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
 from fedcompass.errors import LayoutMismatch, ProjectError, RunFolderError, TransportBroken
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from fedcompass.deployment.wire.sum_parts import Begin
     from fedcompass.deployment.wire.sum_rounds import RoundResult
 
-__all__ = ["GrpcTransport"]
+__all__ = ["GrpcTransport", "facts_of"]
 
 _NOBODY_ASKS: Seconds = 30.0  # after a restart, tasks that are outstanding are pushed much sooner
 _GRACE: Seconds = 0.5  # for receipts that are on their way when the server stops
@@ -236,21 +238,13 @@ class GrpcTransport:
     async def _receive(self, received: Received) -> Verdict:
         """Hand an answer to whoever pulls, and wait until it is dealt with."""
         task, answer = received.task, received.answer
-        facts: Facts = {
-            "task": task.number,
-            "version": task.version,
-            "steps_done": int(answer.steps_done),
-            "seconds": float(answer.seconds),
-            "num-examples": int(answer.samples),
-            "loss": float(answer.loss),
-        }
         error = str(answer.error) or None
         payload = None
         if error is None:
             size = int(answer.payload_bytes)
             payload = _FilePayload(received.payload, task.form, size, received.problem)
         verdict: asyncio.Future[Verdict] = self._loop.create_future()
-        self._add(Reply(task.id, task.site, payload, facts, error), verdict)
+        self._add(Reply(task.id, task.site, payload, facts_of(task, answer), error), verdict)
         try:
             return await verdict
         finally:
@@ -310,6 +304,18 @@ class GrpcTransport:
         for arrival in left:
             if arrival.verdict is not None:
                 arrival.verdict.cancel()
+
+
+def facts_of(task: GivenTask, answer: pb.Answer) -> Facts:
+    """What a site says about its answer, in the words of all engines."""
+    return {
+        "task": task.number,
+        "version": task.version,
+        "steps_done": int(answer.steps_done),
+        "seconds": float(answer.seconds),
+        "num-examples": int(answer.samples),
+        "loss": float(answer.loss),
+    }
 
 
 def _set_result(future: "asyncio.Future[Verdict]", verdict: Verdict) -> None:

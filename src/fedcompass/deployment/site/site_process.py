@@ -60,8 +60,10 @@ def run_site(site: SiteFolder, notice: Callable[[str], None]) -> None:
     """Be a site until SIGTERM or Ctrl-C.
 
     Raises:
-        ProjectError: its key can be read by others, or it is running already.
+        ProjectError: its certificate or key is missing, others can read the key, or it is running
+            already.
     """
+    site.identity.read()
     check_private(site.identity.key)
     try:
         site.state.mkdir(mode=0o700, exist_ok=True)

@@ -36,16 +36,19 @@ class Identity:
         """The three files' bytes.
 
         Raises:
-            ProjectError: one cannot be read.
+            ProjectError: one cannot be read, or is empty.
         """
-        try:
-            return (
-                self.authority.read_bytes(),
-                self.certificate.read_bytes(),
-                self.key.read_bytes(),
-            )
-        except OSError as error:
-            raise ProjectError(f"{error.filename}: {error.strerror}; ask for it again") from None
+        return _content(self.authority), _content(self.certificate), _content(self.key)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise ProjectError(f"{path}: {error.strerror}; ask for it again") from None
+    if not found:  # gRPC would abort the process; a file that is being copied is empty for a moment
+        raise ProjectError(f"{path} is empty; ask for it again")
+    return found
 
 
 def _shared_options() -> list[tuple[str, int]]:

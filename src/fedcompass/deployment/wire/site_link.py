@@ -113,11 +113,7 @@ class SiteLink:
         self.name: str | None = None  # what the roster calls this site; None: not connected
 
     async def run(self) -> None:
-        """Take part until cancelled.
-
-        Raises:
-            ProjectError: the certificate or key cannot be read.
-        """
+        """Take part until cancelled; whatever a connection fails of, it is tried again."""
         failures, last = 0, ""
         try:
             while True:
@@ -135,13 +131,13 @@ class SiteLink:
 
     async def _one_connection(self) -> str:
         """Attend and send answers until the connection ends; why it did."""
-        async with open_channel(self._address, self._identity, self._proxy) as channel:
-            try:
+        try:
+            async with open_channel(self._address, self._identity, self._proxy) as channel:
                 await _until_one_fails(self._attend(channel), self._send_answers(channel))
-            except Exception as error:
-                return _told(error)
-            finally:
-                self.name = None
+        except Exception as error:
+            return _told(error)
+        finally:
+            self.name = None
 
     async def _attend(self, channel: Any) -> Never:
         call = channel.stream_stream(f"/{SERVICE}/Attend")()

@@ -1,0 +1,151 @@
+"""A site on the roster that breaks rules, and strangers: the others work on, and nothing counts."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tests.deployment.wire.loopback_wire import Caller, answer_to
+from tests.faults.links import loop_in_thread
+from tests.faults.rogue import LIES, MISDEEDS, CarryOut, Rogue
+from tests.faults.soak import foreign_certificate
+from tests.faults.strangers import Strangers
+from tests.faults.tally import Row
+from tests.faults.toy_federation import ToyFederation
+
+from fedcompass.deployment.wire import federation_pb2 as pb
+
+STRATEGY = {"name": "fedasync", "steps": 5}
+SMALL = 64 << 20  # bytes by which a server may grow whatever a site sends
+REPEATS = [name for name in MISDEEDS if "sent" in name or "old" in name or "another site" in name]
+BREAKS = [name for name in MISDEEDS if name not in (*REPEATS, *LIES)]
+
+pytestmark = pytest.mark.slow_faults  # test_wire_attacks.py has most of it without processes
+
+
+@contextmanager
+def federation() -> Iterator[ToyFederation]:
+    with ToyFederation({"a": 0.02, "b": 0.03}, strategy=STRATEGY, min_clients=1) as made:
+        made.start()
+        made.until_more("accepted", "a")
+        yield made
+
+
+@contextmanager
+def beside(work: Coroutine[Any, Any, None]) -> Iterator[None]:
+    """Have something happen for as long as the block lasts."""
+    with loop_in_thread() as loop:
+        running = asyncio.run_coroutine_threadsafe(work, loop)
+        yield
+        assert not running.done(), running.exception()
+
+
+def until_each(made: ToyFederation, faults: list[str], times: int = 2) -> None:
+    made.until("every fault was caused", lambda: all(made.ledger.times(f) >= times for f in faults))
+    for site in made.honest:
+        made.until_more("accepted", site)
+
+
+def finish(made: ToyFederation, row: Row, rogue: Rogue) -> None:
+    row.injected = made.ledger.count
+    made.finish(row)
+    made.check_lies(rogue)
+
+
+@pytest.mark.parametrize(
+    "misdeeds",
+    [REPEATS, BREAKS, list(LIES)],
+    ids=[
+        "another's task, old and repeated answers",
+        "damaged, broken off, garbage",
+        "not finite, 10^9 steps, another size, another form",
+    ],
+)
+def test_a_site_that_breaks_rules(misdeeds: list[str], row: Row) -> None:
+    with federation() as made:
+        rogue = made.rogue(misdeeds, pause=0.1)
+        with beside(rogue.live()):
+            until_each(made, misdeeds)
+        finish(made, row, rogue)
+
+
+def test_wrong_shapes_of_the_same_size_and_a_second_process_with_the_same_certificate(
+    row: Row,
+) -> None:
+    with federation() as made:
+        rogue = made.rogue(pause=60.0)
+        faults = [
+            "a site: its model has other shapes of the same size",
+            "a site: a second process with its certificate",
+        ]
+        with beside(rogue.live()):
+            until_each(made, faults, times=1)
+        finish(made, row, rogue)
+
+
+def test_garbage_half_open_tls_foreign_certificates_and_1000_connections(row: Row) -> None:
+    with federation() as made:
+        strangers = Strangers(
+            made.address, foreign_certificate(made), made.ledger, Random(0), pause=0.05
+        )
+        with beside(strangers.live()):
+            many = "a stranger: fifty connections at once"
+            until_each(made, list(strangers.ways), times=3)
+            made.until("1,000 connections", lambda: made.ledger.times(many) >= 20)
+        assert made.server is not None
+        assert made.server.restarted == 0
+        finish(made, row, made.rogue())
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "not announced"])
+def test_a_site_that_sends_300_mb_for_a_small_model(announced: bool, row: Row) -> None:
+    piece = bytes(1 << 20)
+
+    async def flood(caller: Caller, task: pb.Task) -> None:
+        fields = {"payload_bytes": 300 * len(piece)} if announced else {"payload_bytes": 180_232}
+        call = caller.open_submit()
+        await caller.write(call, answer_to(task.id, b"", **fields), *[piece] * 300)
+        row.injected += 1
+        await asyncio.sleep(1)
+        call.cancel()
+
+    _bothered(row, flood)
+
+
+def test_a_site_that_sends_a_byte_a_second(row: Row) -> None:
+    async def trickle(caller: Caller, task: pb.Task) -> None:
+        call = caller.open_submit()
+        await caller.write(call, answer_to(task.id, b"", payload_bytes=180_232))
+        while not call.done():  # the server ends it
+            await caller.write_piece(call, b"x")
+            await asyncio.sleep(1)
+        row.injected += 1
+
+    _bothered(row, trickle)
+
+
+def _bothered(row: Row, bother: CarryOut) -> None:
+    """Let a site do something to its first tasks; the others go on and the server stays small."""
+    with federation() as made:
+        assert made.server is not None
+        before = _memory(made)
+        rogue = made.rogue(pause=0.0)
+        rogue.carry_out = bother
+        with beside(rogue.live()):
+            made.until("it has done it", lambda: row.injected >= 1)
+            for site in made.honest:
+                made.until_more("accepted", site)
+            assert _memory(made) - before < SMALL
+            assert made.server.restarted == 0
+        made.finish(row)
+
+
+def _memory(made: ToyFederation) -> int:
+    """Bytes of the server that are in memory."""
+    assert made.server is not None
+    status = Path(f"/proc/{made.server.children['server']}/status").read_text(encoding="ascii")
+    kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(kilobytes) * 1024

@@ -1,0 +1,39 @@
+"""A real site's process whose worker needs no torch: it is up within a second after a kill.
+
+python -m tests.faults.toy_site FOLDER
+"""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+from fedcompass.deployment.operator.running_site import RunningSite
+from fedcompass.deployment.site import site_process
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.site.worker_plan import WorkerPlan, plan_of
+from fedcompass.deployment.supervision import Child, Program
+
+
+class ToyPlan(WorkerPlan):
+    """The worker of a site, but for its program."""
+
+    def program(self) -> Program:
+        return replace(WorkerPlan.program(self), module="tests.faults.toy_worker")
+
+
+class ToySite(RunningSite):
+    """A site's process beside this one."""
+
+    def __init__(self, site: SiteFolder) -> None:
+        super().__init__(site)
+        program = replace(site_process.site_program(site), module="tests.faults.toy_site")
+        self._child = Child(program, restarts=1_000_000, longest_pause=5.0)
+
+
+def toy_plan(site: SiteFolder) -> ToyPlan:
+    usual = plan_of(site)
+    return ToyPlan(app=usual.app, name=usual.name, log=usual.log, settings=usual.settings)
+
+
+if __name__ == "__main__":
+    with patch.object(site_process, "plan_of", toy_plan):
+        site_process.main()
