@@ -113,7 +113,7 @@ class SiteSums:
         return number
 
     def _outcome(self, result: RoundResult) -> OpenedSum:
-        cost = {
+        cost: dict[str, Any] = {
             "bytes_up": result.received,
             "bytes_down": result.sent,
             "seconds": round(result.seconds, 3),
