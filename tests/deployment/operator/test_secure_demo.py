@@ -17,6 +17,7 @@ from fedcompass.deployment.operator.demo import Demo, DemoPlan
 from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.errors import SettingsError
 from fedcompass.runs.replay import replay
+from fedcompass.secure_aggregation.fixed_point import FixedPoint
 
 PLAN = DemoPlan(
     sites=3,
@@ -118,6 +119,7 @@ def test_the_server_of_a_secure_demo_sees_no_single_update_whoever_is_killed(
     assert done.summary["global_updates"] == 4
     lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
     check_updates(spy, lines)
+    check_sums(spy, lines)
     commits = [line for line in lines if line.get("command") == "Commit"]
     merged = [tuple(c) for line in commits for c in line["contributions"]]
     left_out = [task for line in commits for task in line.get("left_out", ())]
@@ -138,6 +140,24 @@ def check_updates(spy: Spy, lines: list[dict[str, Any]]) -> None:
         forms = [change, -change, change * weights.get(key, 1.0)]
         forms += [model - change for model in models]
         assert not any(spy.finds(values, change != 0) for values in forms), key
+
+
+def check_sums(spy: Spy, lines: list[dict[str, Any]]) -> None:
+    """See that merges are what a plain server would have made of the same updates."""
+    updates = spy.updates()
+    weights = {(r["client"], r["task"]): r["weight"] for r in lines if r.get("command") == "Fold"}
+    models = spy.models(len(next(iter(updates.values()))))
+    bound = FixedPoint(bits=32, clip=1.0, members=PLAN.sites).error_bound
+    found = 0
+    for commit in (line for line in lines if line.get("command") == "Commit"):
+        left_out = commit.get("left_out", ())
+        keys = [(c, task) for c, task, _ in commit["contributions"] if task not in left_out]
+        if keys and all(key in updates for key in keys):
+            moved = sum(weights[key] * updates[key].astype(np.float64) for key in keys)
+            gaps = [np.abs(one - moved - other).max() for one, other in product(models, models)]
+            assert min(gaps) <= bound + 1e-6, commit["version"]
+            found += 1
+    assert found, "no merge of which all updates were seen at their sites"
 
 
 def test_a_secure_demo_has_three_sites_or_more() -> None:
