@@ -67,7 +67,7 @@ def read_lacking(raw: bytes) -> list[TaskId] | None:
         return None
     try:
         return [int(task) for task in json.loads(raw)["lacks"]]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
 
 
