@@ -12,7 +12,7 @@ run: $(VENV)/.installed-run
 test: $(VENV)/.installed-test
 	scripts/check
 
-# All faults, with real processes, in about ten minutes; as root also those of links and disks.
+# All faults, one at a time, with real processes, in some tens of minutes; as root also those of links and disks.
 test-faults: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/faults tests/flower/test_stock_flower.py -n 2 -m '' --fault-table docs/faults.md
 

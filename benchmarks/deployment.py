@@ -1,220 +1,177 @@
-"""Seconds per task beyond compute over the wire: mutual TLS on loopback, durable at both ends.
+"""Seconds per task beyond compute of a whole federation, beside stock Flower and APPFL's gRPC.
 
     python -m benchmarks.deployment              # models of 2.3, 45 and 400 MB
-    python -m benchmarks.deployment --toy        # tiny sizes, to see that it works
+    python -m benchmarks.deployment --largest 50 --peers flower
+    python -m benchmarks.deployment --sites 50   # so many sites on this machine, and nothing else
+    python -m benchmarks.deployment --toy        # a tiny model without peers, to see that it works
 
-A task is: the server writes a new model, a site in a process of its own fetches it, answers with as
-many bytes as soon as it has them, keeps the answer on its disk, and sends it; the server has the
-update, event and receipt on its disk. `plain copy` moves the same bytes both ways through one
-unencrypted TCP connection, from disk to disk, in the same run: what loopback and disk cost alone.
+One site, one merge a task, over TLS on loopback: ours with a certificate for the site and durable
+on both sides; the peers as they come, with the server's certificate alone and nothing on disk. All
+in one run, size by size, so that a busy machine is busy for all. `plain copy` moves the same bytes
+both ways over unencrypted TCP, from disk to disk. APPFL is measured where
+`python -m benchmarks.peers` has installed it.
 """
 
 import argparse
-import asyncio
+import json
 import os
-import resource
-import secrets
-import socket
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from fedcompass.deployment.operator.certificates import (
-    make_authority,
-    make_server_certificate,
-    make_site_certificate,
-)
-from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.answers import Received, Verdict
-from fedcompass.deployment.wire.connections import Identity, listen
-from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.service import FederationService
-from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
-from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of, roster_text
-from fedcompass.runs.files import LineFile
+from benchmarks.peers import deploy_flower
+from benchmarks.peers.papers import make_papers
+from benchmarks.training import SETTINGS, mnist_cnn
+from benchmarks.whole_server import federation, resident_mb
+from benchmarks.wire import plain_copy
+from fedcompass import Samples
+from fedcompass.data.catalogue import load
+from fedcompass.deployment.supervision import free_port
+from fedcompass.deployment.wire.payloads import payload_bytes, payload_pieces, read_payload
+from fedcompass.training import LocalTrainer, Problem
 
-LAYOUT = "0" * 64
-SIZES = {
-    "2.3 MB": (2_328_104, 20, 0.1),
-    "45 MB": (45_000_000, 4, 0.5),
-    "400 MB": (400_000_000, 3, None),
-}
-TOY: dict[str, tuple[int, int, float | None]] = {"0.1 MB": (100_000, 2, None)}
-PIECE = 1 << 20
+SIZES = {"2.3 MB": 2_328_104, "45 MB": 45_000_000, "400 MB": 400_000_000}
+GOALS = {"2.3 MB": 0.1, "45 MB": 0.5}
+TASKS = {"2.3 MB": 18, "45 MB": 8, "400 MB": 3}  # of ours; the peers' are fewer
+PATIENCE = 600  # seconds
+APPFL = Path(__file__).parent / "peers" / ".venvs" / "appfl" / "bin" / "python"
 
 
-def pieces_of(size: int, first: bytes) -> list[memoryview]:
-    """So many bytes that begin with `first`."""
-    whole = memoryview(first + bytes(PIECE - len(first)))
-    full = [whole] + [memoryview(bytes(PIECE))] * (size // PIECE)
-    return [*full[: size // PIECE], full[0][: size % PIECE]]
+def ours(size: int, tasks: int) -> list[float]:
+    with federation(size, updates=tasks + 2) as run:
+        return run.seconds_beyond_compute(warm=2)
 
 
-def make_papers(folder: Path) -> None:
-    make_authority(folder, "benchmark")
-    make_server_certificate(folder, folder, [])
-    make_site_certificate(folder, folder, "site")
-    prints = {"site": [fingerprint_of((folder / "site.crt").read_bytes())]}
-    (folder / "roster.toml").write_text(roster_text(prints))
+def flower(size: int, tasks: int) -> list[float]:
+    return deploy_flower.seconds_per_round(size, max(1, tasks // 6))
 
 
-def identity(folder: Path, name: str) -> Identity:
-    return Identity(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+def appfl(size: int, tasks: int) -> list[float]:
+    """Seconds of each update, in APPFL's own environment."""
+    if not APPFL.exists():
+        raise SystemExit("not installed; python -m benchmarks.peers installs it")
+    with tempfile.TemporaryDirectory() as folder:
+        make_papers(Path(folder))
+        script, address = APPFL.parents[3] / "deploy_appfl.py", f"127.0.0.1:{free_port()}"
+        with subprocess.Popen(
+            [APPFL, script, str(size), str(max(2, tasks // 4)), folder, address],
+            env={**os.environ, "WANDB_MODE": "disabled", "PYTHONPATH": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as client:
+            try:
+                told, complaint = client.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                raise SystemExit(f"not done after {PATIENCE} s") from None
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(client.pid, signal.SIGKILL)  # its server, too
+    if client.returncode != 0:
+        raise SystemExit((complaint.strip().splitlines() or ["failed"])[-1])
+    seconds: list[float] = json.loads(told.splitlines()[-1])
+    return seconds
 
 
-async def attend(folder: Path, address: str) -> None:
-    """The site's process."""
+PEERS: dict[str, Callable[[int, int], list[float]]] = {"flower": flower, "appfl": appfl}
 
-    async def train(task: pb.Task, _: Path) -> FinishedTask:
-        return FinishedTask(task.steps, 0.0, 1, 0.0, pieces_of(task.model_bytes, task.id.encode()))
 
-    link = SiteLink(
-        folder / "site",
-        address,
-        identity(folder, "site"),
-        samples=1,
-        layout=LAYOUT,
-        software="benchmark",
-        train=train,
+def compare(name: str, size: int, tasks: int, peers: list[str]) -> None:
+    took = ours(size, tasks)
+    middle, goal = statistics.median(took), GOALS.get(name)
+    wanted = "" if goal is None else f", goal {goal:g}"
+    print(
+        f"{name}: ours {middle:.3f} s a task (least {min(took):.3f}, most {max(took):.3f}){wanted}"
     )
-    await link.run()
+    with tempfile.TemporaryDirectory() as folder:
+        plain = plain_copy(Path(folder), size)
+    print(f"  plain copy            {plain:8.3f} s  {plain / middle:7.2f} of ours", flush=True)
+    for peer in peers:
+        try:
+            found = statistics.median(PEERS[peer](size, tasks))
+        except SystemExit as error:
+            print(f"  {peer:<21} {error}", flush=True)
+            continue
+        print(f"  {peer:<21} {found:8.3f} s  {found / middle:7.1f} times ours", flush=True)
 
 
-class Bench:
-    """The server's side: gives tasks, and has each answer on disk before its receipt."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.journal = LineFile(folder / "journal.jsonl", durable=True)
-        self.accepted = asyncio.Event()
-        self.service = FederationService(
-            folder / "server", RosterFile(folder / "roster.toml"), LAYOUT, self.receive
-        )
-
-    async def receive(self, received: Received) -> Verdict:
-        await asyncio.to_thread(self.keep, received)
-        self.accepted.set()
-        return Verdict(True)
-
-    def keep(self, received: Received) -> None:
-        assert received.payload is not None, received.problem or received.answer.error
-        with received.payload.open("rb") as file:
-            os.fsync(file.fileno())
-        received.payload.replace(self.folder / "update")
-        self.journal.append([{"task": received.task.number}])
-
-    async def task(self, number: int, size: int) -> float:
-        began = time.perf_counter()
-        self.accepted.clear()
-        pieces = pieces_of(size, secrets.token_bytes(16))
-        model, model_bytes = await asyncio.to_thread(self.service.publish, pieces)
-        self.service.give(
-            site="site",
-            run="benchmark",
-            number=number,
-            steps=1,
-            version=number,
-            model=model,
-            model_bytes=model_bytes,
-            form="model",
-            payload_bytes=size,
-        )
-        await self.accepted.wait()
-        while self.service.open_tasks("site"):  # until its receipt is on disk
-            await asyncio.sleep(0.001)
-        took = time.perf_counter() - began
-        self.service.keep_models(set())
-        return took
-
-
-async def measure(folder: Path, sizes: dict[str, tuple[int, int, float | None]]) -> None:
-    bench = Bench(folder)
-    identity_ = identity(folder, "server")
-    server, port = await listen(bench.service.handler(), "127.0.0.1:0", identity_, Limits())
-    command = [sys.executable, "-m", "benchmarks.deployment", "--attend", f"127.0.0.1:{port}"]
-    site = await asyncio.create_subprocess_exec(*command, "--folder", str(folder))
+def tell_memory() -> None:
+    """What a site has in memory, beside a process that has only loaded torch."""
+    code = "import torch, time; torch.zeros(1); print(flush=True); time.sleep(60)"
+    bare = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
-        async with asyncio.timeout(60):
-            while not bench.service.sites:
-                await asyncio.sleep(0.05)
-        number = 0
-        print("   model  tasks  median s  worst s  CPU s  plain copy s  goal s")
-        for name, (size, repeats, goal) in sizes.items():
-            await bench.task(number := number + 1, size)  # warm
-            took, used = [], cpu_seconds(site.pid)
-            for _ in range(repeats):
-                async with asyncio.timeout(120):
-                    took.append(await bench.task(number := number + 1, size))
-            used = (cpu_seconds(site.pid) - used) / repeats
-            plain = await asyncio.to_thread(plain_copy, folder, size)
-            middle, wanted = statistics.median(took), "-" if goal is None else f"{goal:.1f}"
-            print(
-                f"{name:>8} {repeats:6} {middle:9.3f} {max(took):8.3f} {used:6.3f} {plain:13.3f} "
-                f"{wanted:>7}",
-                flush=True,
-            )
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        site_used = int(Path(f"/proc/{site.pid}/statm").read_text().split()[1]) * 4096 / 2**20
-        print(f"memory: server at most {most:.0f} MB, site now {site_used:.0f} MB")
+        assert bare.stdout is not None
+        bare.stdout.readline()
+        torch_alone = resident_mb(bare.pid)
     finally:
-        site.terminate()
-        await site.wait()
-        await server.stop(0.1)
-        await bench.service.close()
+        bare.kill()
+        bare.wait()
+    with federation(SIZES["2.3 MB"], updates=6) as run:
+        site, worker = run.peak_mb["site"], run.peak_mb["worker"]
+    print(
+        f"memory of a site with a model of 2.3 MB: process {site:.0f} MB, worker {worker:.0f} MB; "
+        f"import torch alone {torch_alone:.0f} MB"
+    )
 
 
-def cpu_seconds(site: int) -> float:
-    """Of both processes since they started."""
-    fields = Path(f"/proc/{site}/stat").read_text().rsplit(")")[-1].split()
-    return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def tell_bfloat16() -> None:
+    """What an update in bfloat16 saves and costs, for a real change of the MNIST CNN."""
+    data = load("mnist-mini")
+    samples = Samples(data.normalize(data.train_inputs), data.train_targets)
+    problem = Problem(model=mnist_cnn, clients=[samples], test=samples)
+    trainer = LocalTrainer(problem, SETTINGS, seed=0)
+    layout, start = trainer.layout, trainer.initial_state()
+    end = trainer.train(start, client=0, local_round=0, steps=50, payload="model")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "payload"
+        with path.open("wb") as file:
+            file.writelines(payload_pieces(layout, "change-bfloat16", end, start))
+        told = read_payload(path, layout, "change-bfloat16", start)
+        share = path.stat().st_size / payload_bytes(layout, "model")
+    wrong = (told.trainable - end.trainable).norm() / (end.trainable - start.trainable).norm()
+    print(f"updates in bfloat16: {share:.2f} of the bytes; {wrong:.2%} of a change's norm is lost")
 
 
-def plain_copy(folder: Path, size: int) -> float:
-    """Seconds for so many bytes both ways over plain TCP, from disk to disk."""
-    began = time.perf_counter()
-    for name in ("down", "up"):
-        (folder / "source").write_bytes(bytes(size))
-        listener = socket.create_server(("127.0.0.1", 0))
-        thread = threading.Thread(target=_serve_file, args=(listener, folder / "source"))
-        thread.start()
-        with (
-            socket.create_connection(listener.getsockname()) as connection,
-            (folder / name).open("wb") as file,
-        ):
-            while piece := connection.recv(PIECE):
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        thread.join()
-        listener.close()
-    return time.perf_counter() - began
-
-
-def _serve_file(listener: socket.socket, path: Path) -> None:
-    connection, _ = listener.accept()
-    with connection, path.open("rb") as file:
-        connection.sendfile(file)
+def many_sites(sites: int) -> None:
+    """So many sites with a small model and a trainer that does next to nothing."""
+    began = time.monotonic()
+    with federation(100_000, updates=5, sites=sites) as run:
+        took = run.seconds_beyond_compute(warm=1)
+        print(
+            f"{sites} sites, 5 merges of all of them: {len(run.updates())} updates accepted, "
+            f"{statistics.median(took) / sites:.3f} s an update; server at most "
+            f"{run.peak_mb['server']:.0f} MB; {time.monotonic() - began:.0f} s with start-up"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--toy", action="store_true", help="tiny sizes")
+    parser.add_argument("--toy", action="store_true", help="a tiny model, no peers")
     parser.add_argument("--largest", type=float, default=400, help="leave out models of more MB")
-    parser.add_argument("--attend", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.attend:
-        asyncio.run(attend(given.folder, given.attend))
-        return
-    sizes = TOY if given.toy else {k: v for k, v in SIZES.items() if v[0] <= given.largest * 1e6}
-    with tempfile.TemporaryDirectory() as folder:
-        make_papers(Path(folder))
-        asyncio.run(measure(Path(folder), sizes))
+    parser.add_argument("--smallest", type=float, default=0, help="and of less")
+    parser.add_argument("--peers", default="flower,appfl", help="whom to measure; none: ''")
+    parser.add_argument("--sites", type=int, help="only this: so many sites at once")
+    given, _ = parser.parse_known_args()
+    if given.sites:
+        many_sites(given.sites)
+    elif given.toy:
+        compare("0.1 MB", 100_000, 3, [])
+    else:
+        peers = [peer for peer in given.peers.split(",") if peer]
+        for name, size in SIZES.items():
+            if given.smallest * 1e6 <= size <= given.largest * 1e6:
+                compare(name, size, TASKS[name], peers)
+        tell_memory()
+        tell_bfloat16()
 
 
 if __name__ == "__main__":

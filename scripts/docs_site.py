@@ -15,7 +15,7 @@ from pymdownx.slugs import slugify
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)\)")
-LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "bash"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "bash", ".sbatch": "bash"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -95,6 +95,7 @@ FORMS = "allowed: package.module:name or FILE.py:name"
         ("deploy demo --target 5", "target is 5; allowed: above 0, at most 1 (80% is 0.8)"),
         ("deploy demo --seconds-per-step -1", "seconds_per_step is -1.0; allowed: 0 or more"),
         ("deploy demo --sites 0", "sites is 0; allowed: 1 to 20 on one machine"),
+        ("deploy demo --seeds 0", "seeds is 0; allowed: 1 or more"),
         ("deploy demo --compare fedag", "strategy is 'fedag'; allowed: fedavg, "),
     ],
 )

@@ -54,6 +54,7 @@ FORMULAS = {
     "fedcompass+m": ["v = 0.9 v + Σ st(u) p_i Δ_i; w -= v"],
     "fedcompass+n": ["w -= (Σ p_i Q_i / Σ p_i) Σ st(u) p_i Δ_i / Q_i"],
     "metronome": ["w -= Σ p_i Δ_i"],
+    "metronome+n": ["w -= (Σ p_i Q_i / Σ p_i) Σ p_i Δ_i / Q_i"],
 }
 
 

@@ -37,6 +37,7 @@ NAMES = [
     "fedcompass+m",
     "fedcompass+n",
     "metronome",
+    "metronome+n",
 ]
 
 
@@ -51,11 +52,11 @@ def settings_of(chosen: Strategy, kind: type[Any]) -> Any:
     return chosen.scheduling
 
 
-def test_describe_has_one_line_for_each_of_the_twelve_strategies_in_order() -> None:
+def test_describe_has_one_line_for_each_of_the_thirteen_strategies_in_order() -> None:
     lines = strategies.describe()
     assert list(lines) == strategies.names() == NAMES
     assert all(line and "\n" not in line and len(line) <= 95 for line in lines.values())
-    assert len(set(lines.values())) == 12
+    assert len(set(lines.values())) == 13
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def strategy_settings(dataset: str, clients: int, strategy: str = "") -> dict[st
         steps //= 5
     return {
         "steps": steps,
-        "min_steps": steps // (10 if strategy == "metronome" else 5),
+        "min_steps": steps // _least_share(strategy),
         "max_steps": steps,
         "latest": 1.2,
         "buffer_size": 5 if many else 3,
@@ -135,11 +135,16 @@ def strategy_settings(dataset: str, clients: int, strategy: str = "") -> dict[st
     }
 
 
+def _least_share(strategy: str) -> int:
+    """Q_max over Q_min."""
+    return 10 if strategy.startswith("metronome") else 5
+
+
 def _medical_strategy(dataset: str, strategy: str) -> dict[str, Any]:
     steps = _MEDICAL_STEPS[dataset]
     settings: dict[str, Any] = {
         "steps": steps,
-        "min_steps": steps * 2 // 5,
+        "min_steps": steps * 2 // _least_share(strategy),
         "max_steps": steps * 2,
         "latest": 1.2,
         "buffer_size": 3 if dataset in ("fed-isic2019", "fed-tcga-brca") else 2,

@@ -253,6 +253,11 @@ _RECIPES: dict[str, Recipe] = {
         "metronome",
         aggregation={"weighting": "share"},
     ),
+    "metronome+n": Recipe(
+        SUMMARIES["metronome+n"],
+        "metronome",
+        aggregation={"weighting": "share", "normalized": True},
+    ),
 }
 
 

@@ -23,4 +23,7 @@ SUMMARIES = {
     "metronome": (
         "everybody answers on a beat, with as many steps as fit; clients that are too fast wait"
     ),
+    "metronome+n": (
+        "metronome with normalized averaging: an update counts per step, not by its steps"
+    ),
 }

@@ -1,8 +1,10 @@
 """Sites and a network of our own making, in virtual time: fast, and as faulty as a test wants."""
 
-from collections.abc import Callable, Collection
+import hashlib
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.wire.messages import Facts, Kind
+from fedcompass.deployment.wire.payloads import PayloadFile, payload_pieces
 from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
 from fedcompass.errors import LayoutMismatch
 
@@ -40,11 +43,24 @@ def trained(start: FlatState, task: int, steps: int) -> FlatState:
 
 @dataclass(frozen=True)
 class SentModel:
-    """A payload as a site sends it."""
+    """A payload as a site sends it; with a folder, as a file that the server has received."""
 
     end: FlatState
     size: int = 100
     problem: str | None = None
+    folder: Path | None = None
+
+    @property
+    def file(self) -> PayloadFile | None:
+        if self.folder is None:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path, content = self.folder / token_hex(8), b"".join(self._pieces())
+        path.write_bytes(content)
+        return PayloadFile(path, "model", hashlib.sha256(content).hexdigest())
+
+    def _pieces(self) -> Iterator[memoryview]:
+        return payload_pieces(LAYOUT, "model", self.end)
 
     def state(self, layout: Layout, start: FlatState) -> FlatState:
         if self.problem is not None:
@@ -78,6 +94,7 @@ class FakeSite:
     tasks: list[tuple[str, int]] = field(default_factory=list)  # (run, task), every one it got
     told: list[Facts] = field(default_factory=list)
     remembered: tuple[tuple[str, int], Reply] | None = None
+    uploads: Path | None = None  # where its answers lie as files; None: they come in memory
 
     def query(self, message: MessageId, node: NodeId) -> tuple[float, Reply | None]:
         if not self.knows_queries:
@@ -101,7 +118,7 @@ class FakeSite:
         done: Facts = {"steps_done": steps, "seconds": seconds, "num-examples": self.samples}
         if self.knows_queries:
             done |= {"task": key[1], "version": int(facts["version"])}
-        reply = Reply(message, node, SentModel(end), done, None)
+        reply = Reply(message, node, SentModel(end, folder=self.uploads), done, None)
         self.remembered = (key, reply)
         answer = self.spoil(reply, len(self.tasks)) if self.spoil else reply
         return self.overhead + seconds, answer
@@ -147,10 +164,12 @@ class FakeNetwork:
         self.on_its_way = []
 
 
-def sites(*paces: float, overhead: float = 0.5) -> dict[NodeId, FakeSite]:
+def sites(
+    *paces: float, overhead: float = 0.5, uploads: Path | None = None
+) -> dict[NodeId, FakeSite]:
     """Sites site-1, site-2, … with these seconds per step, at nodes 101, 102, …"""
     return {
-        101 + i: FakeSite(f"site-{i + 1}", 10 * (i + 1), pace, overhead)
+        101 + i: FakeSite(f"site-{i + 1}", 10 * (i + 1), pace, overhead, uploads=uploads)
         for i, pace in enumerate(paces)
     }
 

@@ -9,17 +9,20 @@ from time import monotonic, sleep
 
 import pytest
 from tests.faults.loopback import Hang
-from tests.faults.tally import Row, markdown, put_section
+from tests.faults.tally import Row, markdown, put_section, read_rows
 
 _HERE = Path(__file__).parent
 _MARK = "FEDCOMPASS_FAULT_TEST"
 _TITLE = "One fault at a time"
+_NEXT = "## A soak"  # the tables of other sections are not ours
+_WORDS = "Written by `make test-faults`; each line is of the last run of its test."
 _ROW = pytest.StashKey[Row]()
 _rows: dict[str, Row] = {}  # by test
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fault-table", type=Path, help="write the table of faults to this file")
+    parser.addoption("--fault-rows", type=Path, help="change only the rows of the tests that ran")
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +87,13 @@ def pytest_terminal_summary(
 ) -> None:
     if not _rows:
         return
-    table = markdown(_rows[test] for test in sorted(_rows))
+    by_test = [_rows[test] for test in sorted(_rows)]
     terminalreporter.section("faults")
-    terminalreporter.write_line(table)
-    path: Path | None = config.getoption("--fault-table", None)
-    if path is not None:
-        put_section(path, _TITLE, f"Written by `make test-faults`.\n\n{table}")
+    terminalreporter.write_line(markdown(by_test))
+    for option in ("--fault-table", "--fault-rows"):
+        path: Path | None = config.getoption(option, None)
+        if path is not None:
+            rows = {made.fault: made for made in by_test}
+            if option == "--fault-rows":
+                rows = read_rows(path.read_text(encoding="utf-8").partition(_NEXT)[0]) | rows
+            put_section(path, _TITLE, f"{_WORDS}\n\n{markdown(rows.values())}")

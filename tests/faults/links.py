@@ -1,6 +1,7 @@
 """Links between sites and the server that a test cuts, silences, slows down or damages."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -29,6 +30,7 @@ async def _end_all() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0.1)  # connections that were broken off are closed
 
 
 class Links:
@@ -49,8 +51,10 @@ class Links:
 
     async def _stay(self, port: int, sites: Iterable[str], opened: "Future[None]") -> None:
         async with AsyncExitStack() as stack:
-            for site in sites:
-                self.of[site] = await stack.enter_async_context(balancing(port))
+            with socket.socket() as kept:  # no link gets the port that the server is to have
+                kept.bind(("127.0.0.1", port))
+                for site in sites:
+                    self.of[site] = await stack.enter_async_context(balancing(port))
             opened.set_result(None)
             await asyncio.Event().wait()
 

@@ -1,6 +1,7 @@
 """Who is not on the roster and calls all the same."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -52,16 +53,19 @@ class Strangers:
 
     async def _hold(self, sent: bytes, seconds: float) -> None:
         """Connect, send something and keep still for a while, beside what comes next."""
-        _, writer = await asyncio.open_connection(self._host, self._port)
-        writer.write(sent)
+        plain = socket.socket()
+        plain.setblocking(False)
 
         async def held() -> None:
-            await asyncio.sleep(seconds)
-            writer.transport.abort()
+            with plain:
+                await asyncio.sleep(seconds)
 
         task = asyncio.create_task(held())
         self._open.add(task)
         task.add_done_callback(self._open.discard)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(plain, (self._host, self._port))
+        await loop.sock_sendall(plain, sent)
 
     async def _garbage(self) -> None:
         await self._hold(self._random.randbytes(self._random.randint(1, 5000)), 1.0)

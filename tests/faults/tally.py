@@ -82,6 +82,16 @@ def markdown(rows: Iterable[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read_rows(text: str) -> dict[str, Row]:
+    """The lines of tables as `markdown` writes them, by fault."""
+    found = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == len(COLUMNS) and all(cell.isdigit() for cell in cells[1:-1]):
+            found[cells[0]] = Row(cells[0], *map(int, cells[1:-1]), outcome=cells[-1])
+    return found
+
+
 def put_section(page: Path, title: str, text: str) -> None:
     """Replace a page's section of this title, or add it at the end; the others stay."""
     old = page.read_text(encoding="utf-8") if page.exists() else ""

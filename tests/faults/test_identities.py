@@ -40,6 +40,11 @@ def not_listed(federation: Loopback) -> None:
 def expired(federation: Loopback) -> None:
     """One that is on the roster, and ran out yesterday."""
     new_certificate(federation, federation.project / "certificates", days=-1)
+    list_stranger(federation)
+
+
+def list_stranger(federation: Loopback) -> None:
+    """Put the certificate that the stranger shows on the roster."""
     shown = (federation.site_folder("stranger") / "site.crt").read_bytes()
     roster = federation.project / "roster.toml"
     others = [line for line in roster.read_text().splitlines() if "stranger" not in line]
@@ -54,6 +59,17 @@ def of_another_authority(federation: Loopback) -> None:
     new_certificate(federation, other)
 
 
+def self_signed(federation: Loopback) -> None:
+    """One that nobody but itself vouches for: a CA's own, under the site's name."""
+    folder = federation.site_folder("stranger")
+    other = federation.home / "other"
+    other.mkdir()
+    make_authority(other, "stranger")
+    for made, name in (("ca.crt", "site.crt"), ("ca.key", "site.key")):
+        (folder / name).write_bytes((other / made).read_bytes())
+    list_stranger(federation)
+
+
 @pytest.mark.slow_faults  # test_identities_on_the_wire.py has it without processes
 @pytest.mark.parametrize(
     ("fault", "told"),
@@ -61,6 +77,7 @@ def of_another_authority(federation: Loopback) -> None:
         (not_listed, "this certificate is not on the server's roster"),
         (expired, "no connection to the server"),
         (of_another_authority, "no connection to the server"),
+        (self_signed, "no connection to the server"),
     ],
 )
 def test_a_site_with_a_wrong_certificate_is_turned_away(

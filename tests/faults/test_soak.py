@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.faults.ledger import BEFORE, Ledger
 from tests.faults.soak import soak
-from tests.faults.tally import Row, put_section
+from tests.faults.tally import Row, markdown, put_section, read_rows
 
 
 @pytest.mark.slow_faults
@@ -38,3 +38,8 @@ def test_a_section_of_the_page_is_replaced_and_the_others_stay(tmp_path: Path) -
     put_section(page, "Three", "more")
     expected = "# Page\n\nIntro.\n\n## One\n\nnew\n\n## Two\n\nstays\n\n## Three\n\nmore\n"
     assert page.read_text() == expected
+
+
+def test_a_table_is_read_as_it_was_written() -> None:
+    rows = [Row("kill", 2, 3), Row("a cut (once)", 1, outcome="FAILED: no reason")]
+    assert list(read_rows(markdown(rows)).values()) == rows

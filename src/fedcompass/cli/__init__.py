@@ -6,6 +6,7 @@ import sys
 import traceback
 
 from fedcompass.cli.app import app
+from fedcompass.cli.completion import answer_shells
 from fedcompass.cli.interrupts import ignore_further, stop_in_order_at
 from fedcompass.error_text import is_of_user, told
 from fedcompass.errors import FedcompassError
@@ -22,6 +23,7 @@ def main() -> None:
     """
     stop_in_order_at(signal.SIGINT)
     debug = _asked_to_debug()
+    answer_shells()
     try:
         app()
     except FedcompassError as error:

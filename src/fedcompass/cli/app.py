@@ -8,6 +8,7 @@ import typer.core
 from fedcompass import __version__
 from fedcompass.cli.advise import advise
 from fedcompass.cli.compare import compare
+from fedcompass.cli.completion import completion
 from fedcompass.cli.data import data
 from fedcompass.cli.deploy import deploy
 from fedcompass.cli.fleet import fleet
@@ -33,7 +34,8 @@ app = typer.Typer(
     name="fedcompass",
     help="Federated learning for clients of unequal speed.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # `fedcompass completion` prints the scripts
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -69,6 +71,7 @@ app.command()(partition)
 app.command()(fleet)
 app.command()(advise)
 app.command()(strategies)
+app.command()(completion)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")
 app.add_typer(deploy, name="deploy")

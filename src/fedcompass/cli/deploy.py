@@ -1,6 +1,7 @@
 """`fedcompass deploy`: a real federation over a network, or all of it on this machine."""
 
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
@@ -9,12 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcompass.cli.deploy_sites import add_site, renew, request, revoke_site
-from fedcompass.cli.deploy_words import finding_line, run_told, runs_compared, summary_line
+from fedcompass.cli.deploy_words import (
+    finding_line,
+    run_told,
+    runs_compared,
+    seeds_told,
+    summary_line,
+)
 from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
 from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
+    from fedcompass.deployment.operator.demo import DemoPlan, DemoRun
     from fedcompass.deployment.server.server_process import ServerExit
 
 __all__ = ["check", "demo", "deploy", "init", "readmit", "server", "site", "status"]
@@ -50,11 +58,12 @@ def demo(
     secure: Annotated[
         bool, typer.Option("--secure", help="Let the server see only sums of updates.")
     ] = False,
+    seeds: Annotated[int, typer.Option(help="Run it all with so many seeds, and show all.")] = 1,
     name: Annotated[str, typer.Option(help="Name of the demo's folder under runs/.")] = "demo",
 ) -> None:
     """Start a server and sites of unequal speed on this machine, and train mnist-mini on them."""
-    from fedcompass.cli.deploy_progress import DeployProgress
-    from fedcompass.deployment.operator.demo import Demo, DemoPlan
+    from fedcompass.deployment.operator.demo import DemoPlan
+    from fedcompass.errors import SettingsError
 
     plan = DemoPlan(
         sites=sites,
@@ -67,7 +76,22 @@ def demo(
         seed=seed,
         secure=secure,
     )
+    if seeds < 1:
+        raise SettingsError(f"seeds is {seeds}; allowed: 1 or more")
     folder = next_free(Path("runs"), name)
+    by_seed = {}
+    for number in range(seed, seed + seeds):
+        own = folder if seeds == 1 else folder / f"seed-{number}"
+        by_seed[number] = _run_demo(replace(plan, seed=number), own)
+    if seeds > 1:
+        print("\n" + seeds_told(by_seed))
+
+
+def _run_demo(plan: "DemoPlan", folder: Path) -> "list[DemoRun]":
+    """Run a demo, and tell what each of its runs showed."""
+    from fedcompass.cli.deploy_progress import DeployProgress
+    from fedcompass.deployment.operator.demo import Demo
+
     progress = DeployProgress()
     try:
         with progress.live, Demo(plan, folder, progress.live.say, progress.show) as all_:
@@ -78,6 +102,7 @@ def demo(
     print("\n\n".join(run_told(run) for run in runs))
     if len(runs) > 1:
         print("\n" + runs_compared(runs))
+    return runs
 
 
 @deploy.command()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedcompass.deployment.operator.checks import CheckResult
     from fedcompass.deployment.operator.demo import DemoRun
 
-__all__ = ["finding_line", "run_told", "runs_compared", "summary_line"]
+__all__ = ["finding_line", "run_told", "runs_compared", "seeds_told", "summary_line"]
 
 
 def finding_line(finding: "CheckResult") -> str:
@@ -84,4 +84,28 @@ def runs_compared(runs: "list[DemoRun]") -> str:
     return (
         f"to the same accuracy, on the same sites: {first.strategy} {first.time_to_target:.1f} s, "
         f"{second.strategy} {second.time_to_target:.1f} s ({ratio:.2f} times as long)"
+    )
+
+
+def seeds_told(by_seed: "Mapping[int, list[DemoRun]]") -> str:
+    """All runs of all seeds in one table, none left out."""
+    header = ("seed", "strategy", "to target (s)", "times as long", "spread", "idle", "overhead")
+    rows = [
+        (str(seed), run.strategy, *_seed_row(run, runs[0]))
+        for seed, runs in by_seed.items()
+        for run in runs
+    ]
+    return plain_table(header, rows, left=(1,))
+
+
+def _seed_row(run: "DemoRun", first: "DemoRun") -> tuple[str, str, str, str, str]:
+    summary, mine, its = run.summary, run.time_to_target, first.time_to_target
+    overheads = [site["overhead_share"] for site in summary["sites"].values()]
+    spread = summary["arrival_spread"]
+    return (
+        "not reached" if mine is None else f"{mine:.1f}",
+        "-" if mine is None or its is None else f"{mine / its:.2f}",
+        "-" if spread is None else f"{spread:.1%}",
+        f"{summary['idle_share']:.0%}",
+        f"{min(overheads):.1%} to {max(overheads):.1%}" if overheads else "-",
     )

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from fedcompass.cli.options import parse_assignment
 from fedcompass.cli.track_options import TrackingCommand
 from fedcompass.setting_tables import merged, nested
+from fedcompass.strategy_summaries import SUMMARIES
 
 if TYPE_CHECKING:
     from fedcompass.cli.setting_rows import SettingRow
@@ -161,6 +163,11 @@ class _SettingOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         self.help = option_help(_name_of(self))
         return super().get_help_record(ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        key = OPTIONS[_name_of(self)]
+        choices = SUMMARIES if key == "strategy.name" else _row(key)[0].choices
+        return [CompletionItem(each) for each in choices if each.startswith(incomplete)]
 
 
 def _option(option: str) -> click.Option:

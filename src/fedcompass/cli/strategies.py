@@ -32,7 +32,11 @@ Pieces of other papers, for all but fedat (docs/pieces.md):
 
 def strategies(
     name: Annotated[
-        str | None, typer.Argument(help="Explain this one; left out: list them all.")
+        str | None,
+        typer.Argument(
+            help="Explain this one; left out: list them all.",
+            autocompletion=lambda: list(SUMMARIES),
+        ),
     ] = None,
 ) -> None:
     """List the strategies, or explain one of them."""

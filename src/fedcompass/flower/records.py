@@ -73,6 +73,11 @@ class RecordPayload:
         records = self.content.array_records.values()
         return sum(len(array.data) for record in records for array in record.values())
 
+    @property
+    def file(self) -> None:
+        """It is in memory."""
+        return None
+
     def state(self, layout: Layout, start: FlatState) -> FlatState:  # as Payload
         """The end model.
 

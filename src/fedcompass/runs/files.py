@@ -163,6 +163,17 @@ class LineFile:
         except OSError as error:
             raise _failure(self._path, error) from None
 
+    def sync(self) -> None:
+        """Wait until all lines are on the disk.
+
+        Raises:
+            RunFolderError: they cannot be written.
+        """
+        try:
+            _sync(self._path)
+        except OSError as error:
+            raise _failure(self._path, error) from None
+
 
 class GrowingFile:
     """Reads JSON lines that another process appends; a line cut off so far is left for later."""

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from fedcompass.cli import app
 from fedcompass.deployment.operator.certificates import make_server_certificate
+from fedcompass.deployment.operator.demo import DemoPlan, DemoRun
 from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.errors import FedcompassError, ProjectError, RunFolderError, SettingsError
 from fedcompass.runs.journal import FileJournal
@@ -289,3 +290,56 @@ def test_progress_says_of_which_version_an_accuracy_is(tmp_path: Path) -> None:
     assert "version 7  accuracy 50.0% (of version 6)  0 answers" in _line(view)
     view.metrics["version"] = 7
     assert "version 7  accuracy 50.0%  0 answers" in _line(view)
+
+
+class CannedDemo:
+    """A demo that is over at once: fedavg misses the target with seed 4."""
+
+    def __init__(self, plan: DemoPlan, folder: Path, tell: Any, watch: Any) -> None:
+        self.plan, self.folder = plan, folder
+
+    def __enter__(self) -> "CannedDemo":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(self) -> list[DemoRun]:
+        return [self._run(name) for name in self.plan.strategies]
+
+    def _run(self, name: str) -> DemoRun:
+        seed, slow = self.plan.seed, name == "fedavg"
+        sites = {
+            f"site-{i}": {"updates": 3, "steps": 9, "idle_share": 0.0, "overhead_share": i / 100}
+            for i in (1, 4)
+        }
+        summary: dict[str, Any] = {
+            "target": 0.8,
+            "time_to_target": None if slow and seed == 4 else (30.0 if slow else 10.0 + seed),
+            "arrival_spread": None if slow else 0.02,
+            "arrival_spreads": [],
+            "global_updates": 3,
+            "updates": 6,
+            "local_steps": 18,
+            "idle_share": 0.5 if slow else 0.01,
+            "sites": sites,
+        }
+        return DemoRun(name, summary, self.folder / name)
+
+
+def test_a_demo_with_several_seeds_shows_every_run_in_one_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedcompass.deployment.operator.demo.Demo", CannedDemo)
+    code, told = run("demo", "--compare", "fedavg", "--seed", "2", "--seeds", "3")
+    assert code == 0
+    assert told.count("runs/demo/seed-3/") == 2
+    table = [line.split() for line in told.splitlines()[-6:]]
+    assert table == [
+        ["2", "fedcompass", "12.0", "1.00", "2.0%", "1%", "1.0%", "to", "4.0%"],
+        ["2", "fedavg", "30.0", "2.50", "-", "50%", "1.0%", "to", "4.0%"],
+        ["3", "fedcompass", "13.0", "1.00", "2.0%", "1%", "1.0%", "to", "4.0%"],
+        ["3", "fedavg", "30.0", "2.31", "-", "50%", "1.0%", "to", "4.0%"],
+        ["4", "fedcompass", "14.0", "1.00", "2.0%", "1%", "1.0%", "to", "4.0%"],
+        ["4", "fedavg", "not", "reached", "-", "-", "50%", "1.0%", "to", "4.0%"],
+    ]

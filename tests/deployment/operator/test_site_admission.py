@@ -170,7 +170,10 @@ def test_what_is_no_request_is_refused_in_one_line(tmp_path: Path) -> None:
     curve = bytes.fromhex("2a8648ce3d0201")  # the object identifier of an EC key
     unknown = der.replace(curve, curve[:-1] + b"\x7f")  # an algorithm that nobody knows
     assert unknown != der
-    for content in (b"hello", *(pem % base64.encodebytes(bad) for bad in (forged, unknown))):
+    start = der.index(b"\x02\x01\x00")  # its version, 0
+    later = der[: start + 2] + b"\x01" + der[start + 3 :]
+    wrong = (forged, unknown, later)
+    for content in (b"hello", *(pem % base64.encodebytes(bad) for bad in wrong)):
         (tmp_path / "bad.csr").write_bytes(content)
         with pytest.raises(ProjectError, match=r"bad\.csr is no certificate request"):
             read_request(tmp_path / "bad.csr")

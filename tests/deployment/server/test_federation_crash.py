@@ -45,9 +45,12 @@ STRATEGIES: list[dict[str, Any]] = [
 class Server:
     """One run of a federation that is killed and resumed."""
 
-    def __init__(self, base: Path, disk: FaultyDisk, chosen: FederationSettings) -> None:
+    def __init__(
+        self, base: Path, disk: FaultyDisk, chosen: FederationSettings, *, files: bool = True
+    ) -> None:
         self.base, self.disk, self.chosen = base, disk, chosen
-        self.network = FakeNetwork(Clock(), sites(0.1, 0.25, 0.6))
+        uploads = base / "uploads" if files else None
+        self.network = FakeNetwork(Clock(), sites(0.1, 0.25, 0.6, uploads=uploads))
         push = self.network.push
         self.network.push = self._counted(push)  # type: ignore[method-assign]
         self.folder = base / "0"
@@ -86,18 +89,27 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "updates"), [(STRATEGIES[0], 3), (STRATEGIES[6], 1)], ids=["fedcompass", "fedbuff"]
+    ("strategy", "updates", "files", "between"),
+    [(STRATEGIES[0], 3, True, 2), (STRATEGIES[0], 4, True, 8), (STRATEGIES[6], 1, False, 2)],
+    ids=["fedcompass", "fedcompass without a checkpoint", "fedbuff in memory"],
 )
 def test_a_server_killed_at_any_write_goes_on_with_every_update_exactly_once(
-    tmp_path: Path, disk: FaultyDisk, strategy: dict[str, Any], updates: int
+    tmp_path: Path,
+    disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: dict[str, Any],
+    updates: int,
+    files: bool,
+    between: int,
 ) -> None:
+    monkeypatch.setattr("fedcompass.deployment.server.durable_run._UPDATES_BETWEEN", between)
     chosen = settings(strategy, max_updates=updates)
-    undisturbed = Server(tmp_path / "whole", disk, chosen)
+    undisturbed = Server(tmp_path / "whole", disk, chosen, files=files)
     assert undisturbed.run(0)
     moments = disk.moments
     assert moments > 30
     for moment in range(1, moments + 1):
-        server = Server(tmp_path / str(moment), disk, chosen)
+        server = Server(tmp_path / str(moment), disk, chosen, files=files)
         assert not server.run(moment)
         if not (server.folder / "summary.json").exists():
             assert server.run(0)
@@ -113,15 +125,17 @@ def test_a_server_killed_at_any_write_goes_on_with_every_update_exactly_once(
 @given(
     strategy=st.sampled_from(STRATEGIES),
     kills=st.lists(st.tuples(st.integers(1, 60), st.floats(0, 1)), min_size=1, max_size=5),
+    files=st.booleans(),
 )
 def test_a_server_killed_again_and_again_even_while_it_resumes_loses_nothing(
     tmp_path_factory: pytest.TempPathFactory,
     disk: FaultyDisk,
     strategy: dict[str, Any],
     kills: list[tuple[int, float]],
+    files: bool,
 ) -> None:
     chosen = settings(strategy, max_updates=5)
-    server = Server(tmp_path_factory.mktemp("killed"), disk, chosen)
+    server = Server(tmp_path_factory.mktemp("killed"), disk, chosen, files=files)
     for moment, torn in kills:
         if server.run(moment, torn) or (server.folder / "summary.json").exists():
             break

@@ -20,8 +20,13 @@ BUFFERED = settings({"name": "fedbuff", "buffer_size": 6}, max_updates=4)
 
 
 @pytest.fixture
-def network() -> FakeNetwork:
-    return FakeNetwork(Clock(), sites(0.1, 0.25))
+def network(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNetwork:
+    files = getattr(request, "param", False)
+    return FakeNetwork(Clock(), sites(0.1, 0.25, uploads=tmp_path / "uploads" if files else None))
+
+
+both_ways = pytest.mark.parametrize("network", [False, True], ids=["memory", "file"], indirect=True)
+"""Updates came in memory, or as files."""
 
 
 @pytest.fixture
@@ -100,11 +105,31 @@ def test_one_flipped_bit_in_a_checkpoint_or_an_update_is_found(
     stopped: Path, network: FakeNetwork, name: str
 ) -> None:
     path = stopped / name if name != "updates" else sorted((stopped / name).iterdir())[0]
-    content = bytearray(path.read_bytes())
-    content[-6] ^= 1  # in the last tensor
-    path.write_bytes(content)
+    flip(path, -6)  # in the last tensor
     message = refusal(stopped, network, CheckpointError)
     assert f"{path.name} is damaged: its checksum is" in message
+
+
+@pytest.mark.parametrize("network", [True], indirect=True)
+def test_one_flipped_bit_anywhere_in_the_file_that_a_site_sent_is_found(
+    stopped: Path, network: FakeNetwork
+) -> None:
+    path = sorted((stopped / "updates").iterdir())[0]
+    whole = path.read_bytes()
+    for place in (*range(0, len(whole), 7), len(whole) - 1, len(whole) - 2):
+        flip(path, place)
+        assert path.name in refusal(stopped, network, CheckpointError), place
+        path.write_bytes(whole)
+    for length in (0, 9, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert path.name in refusal(stopped, network, CheckpointError), length
+        path.write_bytes(whole)
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
 
 
 def test_a_checkpoint_of_another_run_is_refused(
@@ -118,19 +143,21 @@ def test_a_checkpoint_of_another_run_is_refused(
     assert "restore both from the same backup" in refusal(stopped, network, JournalError)
 
 
+@both_ways
 def test_swapped_updates_are_refused(stopped: Path, network: FakeNetwork) -> None:
     first, second = sorted((stopped / "updates").iterdir())[:2]
     kept = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(kept)
     message = refusal(stopped, network, CheckpointError)
-    assert re.search(r"\d+\.safetensors holds another update: its \w+ is .*, the journal", message)
+    assert re.search(r"\d+\.\w+ holds another update: its \w+ is .*, the journal", message)
 
 
+@both_ways
 def test_an_update_of_another_run_is_refused(
     stopped: Path, network: FakeNetwork, tmp_path: Path
 ) -> None:
-    again = FakeNetwork(Clock(), sites(0.1, 0.25))
+    again = FakeNetwork(Clock(), network.sites)
     other = federation(tmp_path / "other", again, BUFFERED)
     mine = sorted((stopped / "updates").iterdir())[0]
     run_until(other, lambda _: (tmp_path / "other" / "updates" / mine.name).exists())

@@ -20,12 +20,13 @@ class Middle:
     async def join(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int
     ) -> None:
+        self._writers = [w for w in self._writers if not w.is_closing()] + [writer]
         try:
             far_reader, far_writer = await asyncio.open_connection(host, port)
         except OSError:  # nobody is there
             writer.transport.abort()
             return
-        self._writers = [w for w in self._writers if not w.is_closing()] + [writer, far_writer]
+        self._writers.append(far_writer)
         await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

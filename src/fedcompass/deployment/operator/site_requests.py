@@ -4,7 +4,6 @@ import hashlib
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -51,7 +50,7 @@ def read_request(path: Path) -> ec.EllipticCurvePublicKey:
         key = request.public_key() if request.is_signature_valid else None
     except OSError as error:
         raise ProjectError(f"request {path}: {error.strerror}") from None
-    except (ValueError, UnsupportedAlgorithm):
+    except Exception:  # the parser has many kinds of errors, and most are no ValueError
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _CURVES:
         raise ProjectError(

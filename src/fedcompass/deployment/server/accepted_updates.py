@@ -1,33 +1,54 @@
-"""`updates/TASK.safetensors`: accepted updates that the checkpoint does not cover yet."""
+"""`updates/`: accepted updates that the checkpoint does not cover yet, one file each.
 
-from collections.abc import Mapping
+`TASK.payload` is the payload that the site sent, moved here as it was, with one line of JSON after
+it: the facts that tell whose it is, and the payload's SHA-256. `TASK.safetensors` has the tensors
+of an update that was never a file.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.coordinator import Update
-from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.deployment.wire.payloads import PayloadFile, read_payload
+from fedcompass.errors import CheckpointError, LayoutMismatch, RunFolderError
 from fedcompass.runs.checkpoint import load_checkpoint, save_checkpoint
+from fedcompass.runs.files import replacing
 from fedcompass.runs.folder import RunFolder
 from fedcompass.vocabulary import TaskId
 
 __all__ = ["AcceptedUpdates"]
 
+_MOST_FACTS = 1 << 14  # bytes
+_PIECE = 1 << 20
+
 
 class AcceptedUpdates:
-    """A run's updates on disk, one file each."""
+    """A run's updates on disk."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._path = folder.path / "updates"
         try:
             self._path.mkdir(exist_ok=True)
+            self.count = sum(1 for _ in self._path.iterdir())
         except OSError as error:
             raise RunFolderError(f"{self._path} cannot be made: {error.strerror}") from None
 
-    def keep(self, update: Update, run: str) -> None:
+    def keep(self, update: Update, run: str, file: PayloadFile | None = None) -> None:
         """Put an update of the run of that name on disk, before it is accepted.
+
+        Args:
+            update: it.
+            run: the run's name.
+            file: what it was read from, if that is a file: it is moved here.
 
         Raises:
             CheckpointError: it cannot be written; nothing was accepted.
@@ -39,33 +60,103 @@ class AcceptedUpdates:
             "version": update.version,
             "steps_done": update.steps_done,
         }
-        assert update.tensors is not None  # what a site keeps itself is not accepted
-        save_checkpoint(self._of(update.task), named_state("update", update.tensors), facts)
+        if file is None:
+            assert update.tensors is not None  # what its site keeps is not kept here
+            tensors = named_state("update", update.tensors)
+            save_checkpoint(self._tensors_of(update.task), tensors, facts)
+        else:
+            self._take_over(self._payload_of(update.task), file, facts)
+        self.count += 1
 
-    def tensors(self, task: TaskId, layout: Layout, facts: Mapping[str, Any]) -> FlatState:
+    def _take_over(self, path: Path, file: PayloadFile, facts: Mapping[str, Any]) -> None:
+        line = json.dumps({**facts, "form": file.form, "digest": file.digest})
+        try:
+            with replacing(path) as beside:
+                shutil.move(file.path, beside)  # a rename, unless it is on another disk
+                with beside.open("ab", buffering=0) as grown:
+                    grown.write(f"\n{line}\n".encode())
+        except OSError as error:
+            raise CheckpointError(
+                f"{path} could not be written: {error}. Nothing was accepted; free some space, "
+                "then resume."
+            ) from None
+
+    def tensors(
+        self,
+        task: TaskId,
+        layout: Layout,
+        facts: Mapping[str, Any],
+        start: FlatState,
+        from_end: Callable[[FlatState], FlatState],
+    ) -> FlatState:
         """The tensors of an update that was accepted after the last checkpoint.
 
         Args:
             task: the task it answered.
             layout: the model's.
             facts: what the journal says about it, by the names that `keep` gives.
+            start: the model that the task began with.
+            from_end: what is merged of an end model.
 
         Raises:
             CheckpointError: they are missing, damaged, or those of another update.
         """
-        path = self._of(task)
-        saved = load_checkpoint(path)
-        for name, value in facts.items():
-            if saved.facts.get(name, value) != value:  # a file may be from before a fact was kept
-                raise CheckpointError(
-                    f"{path} holds another update: its {name} is {saved.facts[name]!r}, the "
-                    f"journal has {value!r}; restore the run's folder from a backup"
-                )
-        return restored_state(saved.tensors, "update", layout.empty())
+        path = self._payload_of(task)
+        if not path.exists():
+            path = self._tensors_of(task)
+            saved = load_checkpoint(path)
+            _check_facts(path, {**facts, **saved.facts}, facts)  # one of earlier versions has fewer
+            return restored_state(saved.tensors, "update", layout.empty())
+        size, found = _facts_after(path)
+        _check_facts(path, found, facts)
+        _check_digest(path, size, found["digest"])
+        try:
+            return from_end(read_payload(path, layout, str(found["form"]), start, size))
+        except LayoutMismatch as error:
+            raise CheckpointError(f"{path} is damaged: {error}; restore a backup") from None
 
     def drop(self) -> None:
         """Remove all updates: the checkpoint covers them, or they were never accepted."""
         self._folder.remove(*self._path.iterdir())
+        self.count = 0
 
-    def _of(self, task: TaskId) -> Path:
+    def _tensors_of(self, task: TaskId) -> Path:
         return self._path / f"{task}.safetensors"
+
+    def _payload_of(self, task: TaskId) -> Path:
+        return self._path / f"{task}.payload"
+
+
+def _check_facts(path: Path, found: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    for name, value in facts.items():
+        if found.get(name) != value:
+            raise CheckpointError(
+                f"{path} holds another update: its {name} is {found.get(name)!r}, the "
+                f"journal has {value!r}; restore the run's folder from a backup"
+            )
+
+
+def _facts_after(path: Path) -> tuple[int, dict[str, Any]]:
+    """The length of a file's payload, and the facts after it."""
+    with path.open("rb") as file:
+        whole = file.seek(0, os.SEEK_END)
+        file.seek(max(0, whole - _MOST_FACTS))
+        end = file.read()
+    text = end[:-1].rpartition(b"\n")[2]
+    with suppress(ValueError):
+        found = json.loads(text)
+        if end.endswith(b"\n") and isinstance(found, dict) and {"form", "digest"} <= found.keys():
+            return whole - len(text) - 2, found
+    raise CheckpointError(f"{path} is damaged at its end; restore it from a backup")
+
+
+def _check_digest(path: Path, size: int, digest: object) -> None:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        for begin in range(0, size, _PIECE):
+            found.update(file.read(min(_PIECE, size - begin)))
+    if found.hexdigest() != digest:
+        raise CheckpointError(
+            f"{path} is damaged: its checksum is {str(digest)[:64]}, its content gives "
+            f"{found.hexdigest()}; restore it from a backup"
+        )

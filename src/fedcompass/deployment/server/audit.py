@@ -29,6 +29,8 @@ __all__ = ["Audit"]
 class Audit:
     """A `Journal` that keeps people informed; nothing is written before `flush`.
 
+    It waits for the disk at `sync` alone: after a crash, lines of the journal's events are added.
+
     Args:
         lines: the file.
         wall: seconds since 1970, for people; nothing is decided by it.
@@ -76,6 +78,15 @@ class Audit:
         """
         waiting, self._waiting = self._waiting, []
         self._lines.append(waiting)
+
+    def sync(self) -> None:
+        """Write what there is to say, and wait for the disk.
+
+        Raises:
+            RunFolderError: as `flush`.
+        """
+        self.flush()
+        self._lines.sync()
 
     def _add(self, what: str, at: float, facts: dict[str, Any]) -> None:
         line = self._line(what, at, {**facts, "event": self.events})

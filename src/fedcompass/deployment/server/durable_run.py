@@ -18,6 +18,7 @@ from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived
+from fedcompass.training.local import change_or_model
 from fedcompass.vocabulary import GroupId, ModelVersion, Seconds
 
 if TYPE_CHECKING:
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DurableRun"]
 
+_UPDATES_BETWEEN = 8  # checkpoints: so many updates stay on disk, and are repeated by a resume
+
 
 class DurableRun:
     """The part of a federation that survives a crash.
 
-    An event is complete once `settle` has returned: its update, journal lines and, after a merge,
-    the checkpoint are on disk. Where anything raises, this object is done for; what is on disk
-    can be resumed.
+    An event is complete once `settle` has returned: its update and journal lines are on disk. A
+    checkpoint only makes a resume shorter. Where anything raises, this object is done for; what is
+    on disk can be resumed.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class DurableRun:
         self._saved: ModelVersion | None = None  # the checkpoint's
         try:
             self.updates = AcceptedUpdates(self.folder)
-            self.audit = Audit(LineFile(folder / "audit.jsonl", durable=True), wall)
+            self.audit = Audit(LineFile(folder / "audit.jsonl"), wall)
             self._resume(self.folder.checkpoint()) if self.folder.begun else self._begin()
             self.audit.flush()
         except BaseException:
@@ -91,7 +94,7 @@ class DurableRun:
             lines,
             self._kept_update,
             self.audit,
-            self._remember,
+            self._remember_again,
         )
         header = self._full_header()
         end = lines[-1].size if lines else saved.facts["journal_bytes"]
@@ -122,7 +125,12 @@ class DurableRun:
             "version": None if order is None else order.version,
             "steps_done": arrived.steps_done,
         }
-        return self.updates.tensors(arrived.task, self.coordinator.layout, facts)
+        start = self.coordinator.model if order is None else self.starts[order.version]
+
+        def from_end(end: FlatState) -> FlatState:
+            return change_or_model(self.coordinator.payload, start, end, out=end)
+
+        return self.updates.tensors(arrived.task, self.coordinator.layout, facts, start, from_end)
 
     def _restore(self, saved: Checkpoint) -> list[Line]:
         """Go back to where the checkpoint was made; returns the journal's lines since then."""
@@ -144,11 +152,15 @@ class DurableRun:
         assert self.journal is not None  # from the beginning
         tasks = self._remember(orders)
         self.journal.flush()
-        self.audit.flush()  # before the checkpoint: events it covers are not repeated
+        self.audit.flush()
         self._prune()
-        if self.coordinator.version != self._saved:
-            self._checkpoint()
         return tasks
+
+    def checkpoint_if_due(self) -> None:
+        """Make a checkpoint after a merge, once it covers several updates, or the merge's sum."""
+        covers = self._sums is not None or self.updates.count >= _UPDATES_BETWEEN
+        if self.coordinator.version != self._saved and covers:
+            self._checkpoint()
 
     def outstanding(self) -> list[StartTraining]:
         """The tasks whose answers count."""
@@ -175,6 +187,11 @@ class DurableRun:
                     assert_never(order)
         return tasks
 
+    def _remember_again(self, orders: list[Order]) -> None:
+        """As `_remember`, of an event that is repeated; keeps no more models than it has to."""
+        self._remember(orders)
+        self._prune()
+
     def _prune(self) -> None:
         """Forget what no outstanding task and no open group needs."""
         versions = {order.version for order in self.outstanding()}
@@ -184,6 +201,7 @@ class DurableRun:
 
     def _checkpoint(self) -> None:
         assert self.journal is not None  # from the beginning
+        self.audit.sync()  # events that a checkpoint covers are not repeated
         tensors, facts = self.coordinator.state(self.starts)
         self.folder.save_checkpoint(
             tensors,

@@ -194,6 +194,7 @@ class Federation:
             self._dispatcher.give(task, self._run.starts[task.version])
         self._dispatcher.keep_only({order.task for order in self._run.outstanding()})
         self._dispatcher.push_due(now, self.membership)
+        self._run.checkpoint_if_due()  # while the sites fetch their models
         every = self.settings.evaluate_every
         if self.coordinator.version // every > self._offered // every:
             self._offer(now)

@@ -22,6 +22,7 @@ from fedcompass.deployment.wire.kept_updates import KEPT
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.messages import Facts, Kind
 from fedcompass.deployment.wire.payloads import (
+    PayloadFile,
     layout_digest,
     payload_bytes,
     payload_pieces,
@@ -50,15 +51,14 @@ _T = TypeVar("_T")
 class _FilePayload:
     """A payload on the server's disk; where there is a problem it was not even sent."""
 
-    path: Path | None
-    form: str
+    file: PayloadFile | None
     size: int  # as announced
     problem: str | None
 
     def state(self, layout: Layout, start: FlatState) -> FlatState:
-        if self.path is None or self.problem is not None:
+        if self.file is None or self.problem is not None:
             raise LayoutMismatch(self.problem or "the answer has no model")
-        return read_payload(self.path, layout, self.form, start)
+        return read_payload(self.file.path, layout, self.file.form, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +241,9 @@ class GrpcTransport:
         error = str(answer.error) or None
         payload = None
         if error is None:
-            size = int(answer.payload_bytes)
-            payload = _FilePayload(received.payload, task.form, size, received.problem)
+            path, digest = received.payload, str(answer.digest)
+            file = None if path is None else PayloadFile(path, task.form, digest)
+            payload = _FilePayload(file, int(answer.payload_bytes), received.problem)
         verdict: asyncio.Future[Verdict] = self._loop.create_future()
         self._add(Reply(task.id, task.site, payload, facts_of(task, answer), error), verdict)
         try:

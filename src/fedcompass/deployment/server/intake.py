@@ -163,13 +163,14 @@ class Intake:
             tensors=tensors,
             compute_seconds=answer.seconds,
         )
-        return self._run.coordinator.receive(now, update, keep=self._keep, bytes=size)
+        file = None if payload is None else payload.file
 
-    def _keep(self, update: Update) -> None:
-        if (
-            update.steps_done > 0 and update.tensors is not None
-        ):  # else the task was lost: there is nothing to keep
-            self._run.updates.keep(update, self._run.name)
+        def keep(accepted: Update) -> None:
+            # Else the task was lost, or the site keeps its update itself.
+            if accepted.steps_done > 0 and accepted.tensors is not None:
+                self._run.updates.keep(accepted, self._run.name, file)
+
+        return self._run.coordinator.receive(now, update, keep=keep, bytes=size)
 
     def _tensors(
         self, answer: TaskReport, payload: Payload | None, order: StartTraining

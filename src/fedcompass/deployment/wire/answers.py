@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.arriving import ArrivingFile
+from fedcompass.deployment.wire.arriving import ArrivingFile, OneBehind
 from fedcompass.deployment.wire.decoding import read_answer_part
 from fedcompass.deployment.wire.limits import Limits, Progress
 from fedcompass.deployment.wire.messages import one_line
@@ -137,14 +137,21 @@ class Answers:
             file = await asyncio.to_thread(ArrivingFile, self._folder / task.id, size, digest)
         proceed = pb.Proceed(offset=file.offset)
         await context.write(pb.AnswerReply(proceed=proceed).SerializeToString())
-        while file.offset < size:
-            part = await self._next_part(context, progress)
-            if part is None or part.WhichOneof("kind") != "data":
-                raise WireError(f"{file.offset} of {size} bytes came; send the rest")
+        came = file.offset
+
+        async def add(piece: bytes) -> None:
             async with lock:
                 self._check_newest(task, this)
-                await asyncio.to_thread(file.add, part.data)
-            progress.moved += len(part.data)
+                await asyncio.to_thread(file.add, piece)
+
+        async with OneBehind() as writing:
+            while came < size:
+                part = await self._next_part(context, progress)
+                if part is None or part.WhichOneof("kind") != "data":
+                    raise WireError(f"{came} of {size} bytes came; send the rest")
+                await writing.do(add(part.data))
+                came += len(part.data)
+                progress.moved += len(part.data)
         async with lock:
             self._check_newest(task, this)
             return _finished(file)

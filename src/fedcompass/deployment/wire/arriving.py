@@ -1,15 +1,17 @@
 """A file that comes in pieces: goes on after an interruption, whole only with the right digest."""
 
+import asyncio
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import TypeAlias
+from types import TracebackType
+from typing import Any, TypeAlias
 
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.errors import WireError
 
-__all__ = ["ArrivingFile", "Pieces", "digest_of"]
+__all__ = ["ArrivingFile", "OneBehind", "Pieces", "digest_of"]
 
 Pieces: TypeAlias = Iterable[bytes | memoryview]
 """The bytes of a file, one after the other; of any length each."""
@@ -80,3 +82,42 @@ class ArrivingFile:
             self._part.unlink()
             raise WireError("the bytes that came do not have the digest that was announced")
         return self._part.replace(self.path)
+
+
+class OneBehind:
+    """Does one work after the other beside the caller: a piece is written while the next comes in.
+
+    The caller is at most one piece ahead. Where the block raises or is cancelled, the work under
+    way is waited for, and its own error gives way to that one.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: asyncio.Task[None] | None = None
+
+    async def do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin a work once the one before it is done, whose error is raised."""
+        before, self._under_way = self._under_way, None
+        try:
+            if before is not None:
+                await before
+        except BaseException:
+            work.close()
+            raise
+        self._under_way = asyncio.create_task(work)
+
+    async def __aenter__(self) -> "OneBehind":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._under_way is None:
+            return
+        await asyncio.wait([self._under_way])
+        if error is None:
+            self._under_way.result()
+        else:
+            self._under_way.exception()  # it is known: nobody asks for it

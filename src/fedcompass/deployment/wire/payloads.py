@@ -7,6 +7,7 @@ Both have one length for one layout, so that a payload is right or wrong by its 
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -16,12 +17,28 @@ import torch
 from fedcompass.aggregation.layout import FlatState, Layout, TensorSpec
 from fedcompass.errors import LayoutMismatch
 
-__all__ = ["Form", "layout_digest", "payload_bytes", "payload_pieces", "read_payload"]
+__all__ = [
+    "Form",
+    "PayloadFile",
+    "layout_digest",
+    "payload_bytes",
+    "payload_pieces",
+    "read_payload",
+]
 
 Form: TypeAlias = Literal["model", "change-bfloat16"]
 """How an answer's tensors are written."""
 
 _FORMS: tuple[Form, ...] = get_args(Form)
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFile:
+    """A payload on this machine's disk, whose SHA-256 was found to be `digest`."""
+
+    path: Path
+    form: str
+    digest: str
 
 
 def layout_digest(layout: Layout) -> str:
@@ -53,7 +70,9 @@ def payload_pieces(
             yield values.view(torch.uint8).numpy().data
 
 
-def read_payload(path: Path, layout: Layout, form: str, start: FlatState) -> FlatState:
+def read_payload(
+    path: Path, layout: Layout, form: str, start: FlatState, size: int | None = None
+) -> FlatState:
     """The end model that a payload tells.
 
     Args:
@@ -61,22 +80,25 @@ def read_payload(path: Path, layout: Layout, form: str, start: FlatState) -> Fla
         layout: the model's.
         form: how it is written.
         start: the model that the task began with.
+        size: of the payload, where the file has more after it.
 
     Raises:
         LayoutMismatch: it does not have the length of this model's.
     """
-    expected, found = payload_bytes(layout, form), path.stat().st_size
+    expected, found = payload_bytes(layout, form), path.stat().st_size if size is None else size
     if found != expected:
         raise LayoutMismatch(f"the payload has {found} bytes; this model's has {expected}")
     state = layout.empty()
     with path.open("rb") as file, torch.no_grad():
         for spec, view in layout.views(state):
-            values = torch.empty(spec.shape, dtype=_dtype(spec, form))
+            in_place = view.dtype == _dtype(spec, form)
+            values = view if in_place else torch.empty(spec.shape, dtype=_dtype(spec, form))
             if values.numel():
                 flat = values.reshape(-1).view(torch.uint8).numpy()
                 if file.readinto(flat.data) != flat.nbytes:
                     raise LayoutMismatch(f"the payload ends within {spec}")
-            view.copy_(values)
+            if not in_place:
+                view.copy_(values)
         if _is_change(form):
             torch.add(start.trainable, state.trainable, out=state.trainable)
     return state

@@ -13,7 +13,7 @@ import grpc
 
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.arriving import Pieces
+from fedcompass.deployment.wire.arriving import OneBehind, Pieces
 from fedcompass.deployment.wire.connections import SERVICE, Identity, open_channel
 from fedcompass.deployment.wire.decoding import (
     PIECE_BYTES,
@@ -281,13 +281,17 @@ class SiteLink:
         file = await asyncio.to_thread(self._models.arriving, task.model, task.model_bytes)
         request = pb.ModelRequest(task=task.id, offset=file.offset)
         call = self._channel.unary_stream(f"/{SERVICE}/FetchModel")(request.SerializeToString())
+        came = file.offset
         try:
-            while file.offset < file.size:
-                async with asyncio.timeout(self._limits.stall):
-                    raw = await call.read()
-                if raw is grpc.aio.EOF:
-                    raise WireError("the server sent less of the model than it announced")
-                await asyncio.to_thread(file.add, read_piece(raw))
+            async with OneBehind() as writing:
+                while came < file.size:
+                    async with asyncio.timeout(self._limits.stall):
+                        raw = await call.read()
+                    if raw is grpc.aio.EOF:
+                        raise WireError("the server sent less of the model than it announced")
+                    piece = read_piece(raw)
+                    await writing.do(asyncio.to_thread(file.add, piece))
+                    came += len(piece)
         finally:
             call.cancel()
         return await asyncio.to_thread(self._models.arrived, file)

@@ -68,7 +68,8 @@ def problem_of(task: GivenTask, answer: pb.Answer) -> str | None:
 class TaskBook:
     """Tasks by id: open ones, and the receipts of those that are closed.
 
-    Every change is on disk when its call returns.
+    Every change outlives this process when its call returns. A receipt is on the disk by then; a
+    task is not waited for: one that a failing machine forgets is given again under another id.
 
     Args:
         path: a file of JSON lines; made when it is not there.
@@ -80,7 +81,7 @@ class TaskBook:
     def __init__(self, path: Path) -> None:
         self._open: dict[str, GivenTask] = {}
         self._closed: dict[str, tuple[str, str | None, pb.Receipt]] = {}  # site, digest, receipt
-        self._file = LineFile(path, durable=True)
+        self._file = LineFile(path)
         records = self._file.records()
         for record in records:
             try:
@@ -164,6 +165,7 @@ class TaskBook:
         """The receipt of an answer; the same answer gets it again."""
         receipt = pb.Receipt(task=task.id, accepted=accepted, reason=reason)
         self._write(_closed_line(task.site, answer.digest, receipt))
+        self._file.sync()
         return receipt
 
     def withdraw(self, task: GivenTask) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire.messages import Facts, Kind
+from fedcompass.deployment.wire.payloads import PayloadFile
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["MessageId", "NodeId", "Payload", "Reply", "Transport"]
@@ -23,6 +24,11 @@ class Payload(Protocol):
     @property
     def size(self) -> int:
         """How many bytes it has."""
+        ...
+
+    @property
+    def file(self) -> PayloadFile | None:
+        """Where it lies on the server's disk; whoever accepts it may move it. None: in memory."""
         ...
 
     def state(self, layout: Layout, start: FlatState) -> FlatState:
