@@ -80,7 +80,7 @@ class Watched:
                 case Commit():
                     self._check_commit(command)
                 case Hold():
-                    self._check_hold(command)
+                    self._check_hold(command, event)
                 case StartTraining():
                     self._check_start(command, event)
                 case SetDeadline():
@@ -160,9 +160,11 @@ class Watched:
         assert again.client not in self.repeated, "once for each merge"
         self.repeated[again.client] = again.buffer
 
-    def _check_hold(self, hold: Hold) -> None:
-        """It is for want of clients, and nothing is merged."""
+    def _check_hold(self, hold: Hold, event: Event) -> None:
+        """It is for want of clients; one that comes back was gone in between."""
         held = {fold.client for buffer in hold.buffers for fold in self.buffers[buffer]}
+        if isinstance(event, ClientJoined):
+            held.discard(event.client)
         assert len(held & set(self.scheduler.roster.members)) < self._fewest
         assert self._fewest > 1
 
