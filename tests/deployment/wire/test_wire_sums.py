@@ -129,7 +129,7 @@ def hook(member: SumMember, change: Callable[[Any, list[FromMember]], list[FromM
     machine.handle = handle  # type: ignore[method-assign]
 
 
-def killed(_: Begin) -> Any:
+def killed(begin: Begin) -> Any:
     """What a site that dies before it has sent its keys says."""
     raise WireError("killed")
 
