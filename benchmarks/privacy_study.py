@@ -2,8 +2,9 @@
 
     python -m benchmarks.privacy_study
 
-Accuracy is that of the last evaluation in percent, mean ± standard deviation over seeds. Fastest,
-slowest, all: the mean ε that the fastest client has spent, the slowest, and all on average.
+Last and best: the accuracy of the last evaluation and of the best one in percent, mean ± standard
+deviation over seeds. Fastest, slowest, all: the mean ε that the fastest client has spent, the
+slowest, and all on average.
 """
 
 from collections.abc import Iterator
@@ -31,16 +32,18 @@ def lines_of(study: Path) -> Iterator[str]:
         if run.record is not None and (budget, run.seed) not in missing:
             cells.setdefault((budget, run.labels["row"]), []).append(run.record)
     yield f"`{study.stem}`\n"
-    yield "| budget | strategy | seeds | accuracy | fastest | slowest | all | steps | updates |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield "| budget | strategy | seeds | last | best | fastest | slowest | all | steps | updates |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for (budget, row), records in cells.items():
-        told = [str(len(records)), _accuracy(records), _spent(records), _work(records)]
+        last = _accuracy([record.numbers.final for record in records])
+        best = _accuracy([record.numbers.top for record in records])
+        told = [str(len(records)), last, best, _spent(records), _work(records)]
         yield f"| {budget} | {row} | {' | '.join(told)} |"
 
 
-def _accuracy(records: list[Record]) -> str:
-    finals = [100 * (record.numbers.final or 0.0) for record in records]
-    return f"{mean(finals):.1f}" + (f" ± {stdev(finals):.1f}" if len(finals) > 1 else "")
+def _accuracy(values: list[float | None]) -> str:
+    percent = [100 * (value or 0.0) for value in values]
+    return f"{mean(percent):.1f}" + (f" ± {stdev(percent):.1f}" if len(percent) > 1 else "")
 
 
 def _spent(records: list[Record]) -> str:

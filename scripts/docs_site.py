@@ -1,5 +1,6 @@
 """Adds to the pages of docs/: each command's help, and the files of the tree that pages link to."""
 
+import json
 import os
 import re
 from functools import partial
@@ -90,11 +91,21 @@ def _redirected(page: str, linked: dict[str, str], match: re.Match[str]) -> str:
     return f"]({os.path.relpath(_page_of(linked[match[1]]), Path(page).parent)})"
 
 
+def _notebook(path: str, text: str) -> str:
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    shown = [f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells]
+    return (
+        f"# {path}\n\n" + "\n\n".join(shown).replace("# fedcompass in", "## fedcompass in") + "\n"
+    )
+
+
 def _page_of(path: str) -> str:
     return f"tree/{path}.md"
 
 
 def _listing(path: str) -> str:
     text = (ROOT / path).read_text(encoding="utf-8")
+    if path.endswith(".ipynb"):
+        return _notebook(path, text)
     language = LANGUAGES.get(Path(path).suffix, "text")
     return f"# {path}\n\n`````{language}\n{text}`````\n"

@@ -44,6 +44,9 @@ def _ensure_running_from_here(server: ForkServer) -> None:
 
 ForkServer.ensure_running = _ensure_running_from_here  # type: ignore[assignment,method-assign]
 
+# What the tests compare was trained on the CPU; those of GPUs ask for them.
+os.environ.setdefault("FEDCOMPASS_DEVICE", "cpu")
+
 TRAINING = (  # files and folders of tests that are marked `trains`
     "deployment/operator/test_demo_app.py",
     "deployment/site/test_site_budget.py",
@@ -63,6 +66,7 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_docs_own.py",
     "test_examples.py",
     "report/tracking",
+    "test_notebook.py",
     "test_one_update.py",
     "test_own_things.py",
     "training",

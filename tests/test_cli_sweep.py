@@ -1,12 +1,14 @@
 """`fedcompass sweep` and `fedcompass table` as a person uses them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -18,6 +20,7 @@ from fedcompass.cli.options import parse_duration
 from fedcompass.cli.text import in_words
 from fedcompass.errors import FedcompassError, SettingsError
 from fedcompass.sweeps.store import Store
+from fedcompass.sweeps.sweep_file import Sweep
 
 LONG = FILE.replace("horizon = 2.0", "horizon = 4000.0")
 TABLE_FILE = """\
@@ -189,3 +192,48 @@ def test_an_axis_that_is_not_there_is_named() -> None:
         fedcompass("table", "made.toml", "--columns", "speed")
     with pytest.raises(SettingsError, match=r"'fleet\.clients' is named twice"):
         fedcompass("table", "made.toml", "--columns", "fleet.clients", "--rows", "fleet.clients")
+
+
+MANY_AXES = """\
+name = "made"
+seeds = 3
+[base]
+horizon = 40.0
+target = 0.8
+[grid]
+"fleet.clients" = [5, 20]
+"local.learning_rate" = [0.001, 0.003, 0.01]
+"partition.kind" = ["class", "iid"]
+"strategy.name" = ["fedavg", "fedbuff", "fedcompass+n"]
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--columns fleet.clients",
+        "--columns fleet.clients,local.learning_rate,partition.kind",
+        "--rows partition.kind,local.learning_rate --columns strategy.name,fleet.clients",
+        "--columns fleet.clients,local.learning_rate,partition.kind --metric accuracy",
+    ],
+)
+def test_a_table_of_many_axes_fits_80_columns_and_loses_nothing(options: str) -> None:
+    Path("many.toml").write_text(MANY_AXES)
+    store = Store(Path("runs/made/results.jsonl"))
+    sweep = Sweep.from_toml(Path("many.toml"))
+    for number, each in enumerate(sweep.experiments()):
+        settings: dict[str, Any] = {
+            "fleet": {"clients": each.fleet.clients},
+            "local": {"learning_rate": each.local.learning_rate},
+            "partition": {"kind": each.partition.kind},
+        }
+        time = 10.0 + number / 10
+        store.append(made_record(each.strategy["name"], each.seed, time=time, **settings))
+    shown = fedcompass("table", "many.toml", *options.split()).stdout
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    whole = fedcompass("table", "many.toml", "--format", "markdown", *options.split()).stdout
+    cells = "\n".join(line for line in whole.splitlines() if line.startswith("|"))
+    numbers = set(re.findall(r"\d+\.\d+(?:x| s|%)?", cells))
+    assert numbers
+    assert [number for number in numbers if number not in shown] == []

@@ -202,15 +202,22 @@ class Coordinator:
         event = UpdateRefused(at=at, client=client, task=task, reason=refused.reason.value)
         return Receipt(refused, self._handle(event, why=refused.message, **notes))
 
-    def take_in_again(self, event: Event, tensors: FlatState | None = None) -> list[Order]:
+    def take_in_again(
+        self, event: Event, tensors: FlatState | None = None, epsilon: float | None = None
+    ) -> list[Order]:
         """Repeat an event of this run's own journal, checked when it happened, after a crash.
 
         Updates that a repeated merge left out are in the journal, too; `return_left_out` says at
         its end which the crash cut off.
+
+        Args:
+            event: what happened.
+            tensors: of an update.
+            epsilon: what its client had spent of its privacy budget.
         """
         if isinstance(event, UpdateReturned):
             self._returned = [one for one in self._returned if one.task != event.task]
-        return self._carry_out_all(event, tensors)
+        return self._carry_out_all(event, tensors, epsilon)
 
     def return_left_out(self) -> None:
         """Tell the scheduler which updates merges have left out: they wait for the next."""

@@ -104,7 +104,7 @@ class BudgetSpent(TaskFailed):
     def __str__(self) -> str:
         return (
             f"budget spent: epsilon is {self.spent:.3g} of {self.epsilon:g}, and one more step "
-            "would exceed it; this site leaves"
+            "would exceed it"
         )
 
 

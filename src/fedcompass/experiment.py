@@ -377,6 +377,8 @@ def _usual_for_own(values: Mapping[str, Any]) -> dict[str, Any]:
     usual = filled.get("evaluation", {}).get("metrics", EvaluationSettings().metrics)
     if isinstance(target, str) and target not in usual:
         filled["evaluation"] = {"metrics": ["loss", target]}
+    if target == "loss" and own_code.is_own(values.get("loss")):
+        filled["evaluation"] = {"metrics": ["loss"]}  # who knows what its outputs are
     return filled
 
 

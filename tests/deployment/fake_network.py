@@ -131,10 +131,15 @@ class FakeNetwork:
         self.clock, self.sites = clock, sites
         self.connected: set[NodeId] = set(sites)
         self.on_its_way: list[tuple[float, int, Reply]] = []
+        self.departed: list[Reply] = []
         self._count = 0
 
     def nodes(self) -> set[NodeId]:
         return set(self.connected)
+
+    def departures(self) -> list[Reply]:
+        departed, self.departed = self.departed, []
+        return departed
 
     def push(
         self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: float

@@ -58,6 +58,14 @@ class Links:
             opened.set_result(None)
             await asyncio.Event().wait()
 
+    def close(self) -> None:
+        """Let nobody through any more."""
+        self._stays.cancel()
+        # What was being accepted is cut, too.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.3), self._loop).result(30)
+        for middle in self.of.values():
+            self._loop.call_soon_threadsafe(middle.cut)
+
     def address(self, site: str) -> str:
         return f"127.0.0.1:{self.of[site].port}"
 

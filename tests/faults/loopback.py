@@ -42,6 +42,7 @@ class Loopback(FederationFiles):
         self.server: RunningServer | None = None
         self.outcome: ServerExit | None = None
         self.injected = 0
+        self.restarts = 10  # of the server, in a row
         self.server_environment: dict[str, str] = {}
         self.site_environment = importing_tests()  # for sites that lie
 
@@ -68,7 +69,9 @@ class Loopback(FederationFiles):
     def start_server(self, *, resume: bool = False) -> None:
         self.outcome = None
         with _environment(self.server_environment):
-            self.server = RunningServer(ServerProject(self.project), self.run, resume=resume)
+            self.server = RunningServer(
+                ServerProject(self.project), self.run, resume=resume, restarts=self.restarts
+            )
             self.server.start()
 
     def stop_server(self) -> None:
@@ -76,11 +79,14 @@ class Loopback(FederationFiles):
         self.server.stop()
 
     def start_site(self, name: str) -> None:
-        folder = SiteFolder(self.site_folder(name))
-        lie = self.liars.get(name)
         with _environment(self.site_environment):
-            self.sites[name] = RunningSite(folder) if lie is None else LyingSite(folder, lie)
+            self.sites[name] = self.made_site(name, SiteFolder(self.site_folder(name)))
             self.sites[name].start()
+
+    def made_site(self, name: str, folder: SiteFolder) -> RunningSite | LyingSite:
+        """A site that is not started yet."""
+        lie = self.liars.get(name)
+        return RunningSite(folder) if lie is None else LyingSite(folder, lie)
 
     def tend(self) -> None:
         """Do what `fedcompass deploy server` and `site` do all the time."""

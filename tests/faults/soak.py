@@ -12,6 +12,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -227,8 +228,11 @@ def soak(seconds: float, seed: int = 0, pause: float = 2.0) -> tuple[list[Row], 
         AssertionError: something was lost, doubled, wrongly accepted, or hangs.
     """
     random, began = Random(seed), monotonic()
-    with ToyFederation(PACES, **SETTINGS) as federation, loop_in_thread() as loop:
-        links = Links(loop, federation.port, federation.honest)
+    with (
+        ToyFederation(PACES, **SETTINGS) as federation,
+        loop_in_thread() as loop,
+        closing(Links(loop, federation.port, federation.honest)) as links,
+    ):
         federation.route(links)
         rogue = federation.rogue(pause=pause)
         foreign = foreign_certificate(federation)

@@ -98,6 +98,8 @@ class Strangers:
             try:
                 await call.read()
             except grpc.aio.AioRpcError as error:
+                if "Connection refused" in str(error.details()):
+                    raise  # the server is away
                 if error.code() is grpc.StatusCode.NOT_FOUND:  # what only an admitted one hears
                     fault = "a stranger: a certificate of another CA"
                     self._ledger.went_wrong(fault, "it was admitted")

@@ -88,7 +88,9 @@ def read_rows(text: str) -> dict[str, Row]:
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if len(cells) == len(COLUMNS) and all(cell.isdigit() for cell in cells[1:-1]):
-            found[cells[0]] = Row(cells[0], *map(int, cells[1:-1]), outcome=cells[-1])
+            told = dict(zip(COLUMNS, cells, strict=True))
+            numbers = {name: int(told[name]) for name in COLUMNS[1:-1]}
+            found[told["fault"]] = Row(told["fault"], outcome=told["outcome"], **numbers)
     return found
 
 

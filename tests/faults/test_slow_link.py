@@ -1,5 +1,6 @@
 """A site behind a link of 1 Mbit/s: slow, and not given up."""
 
+from contextlib import closing
 from time import monotonic
 
 import pytest
@@ -19,8 +20,8 @@ def test_a_link_of_1_mbit_per_second(row: Row) -> None:
     with (
         ToyFederation(paces, LARGE, strategy=strategy, min_clients=1, task_timeout=300.0) as made,
         loop_in_thread() as loop,
+        closing(Links(loop, made.port, made.honest)) as links,
     ):
-        links = Links(loop, made.port, made.honest)
         made.route(links)
         links.of["far"].rate = MEGABIT
         began = monotonic()

@@ -3,10 +3,11 @@
 import os
 import signal
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 import torch
 from tests.deployment.exactly_once import Twin
@@ -20,8 +21,7 @@ from tests.faults.toy_training import APP, toy_trained
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.app.app_file import load_app
-from fedcompass.deployment.operator.running_server import RunningServer
-from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.operator.running_site import RunningSite
 from fedcompass.deployment.server.readmission import put_request
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces
@@ -37,6 +37,7 @@ class ToyTwin:
     """The toy sites once more, in this process."""
 
     def __init__(self, app: Path, seed: int, numbers: Mapping[str, int]) -> None:
+        torch.set_num_threads(1)  # many wait for each other where a machine is busy
         module = load_app(app).model(seed)
         self.layout = Layout.of(module)
         self.initial = self.layout.state_of(module)
@@ -70,6 +71,7 @@ class ToyFederation(Loopback):
             self.site_settings[name]["layout"] = self.layout
             self._write_site(name)
         self.ledger = Ledger()
+        self.restarts = 1000
         self.accepted_of = dict.fromkeys([*self.honest, ROGUE], 0)
         self.starts = 0  # of servers that had something to resume
         self._audit = GrowingFile(self.run / "audit.jsonl")
@@ -117,22 +119,15 @@ class ToyFederation(Loopback):
             self.ledger.went_wrong(self.ledger.latest, f"the lie to task {task} counts")
         assert not self.ledger.wrong, self.ledger.wrong
 
-    def start(self) -> "ToyFederation":
+    def start(self) -> Self:
+        """Start the server and the honest sites."""
         for name in self.honest:
             self.start_site(name)
         self.start_server()
         return self
 
-    def start_site(self, name: str) -> None:
-        os.environ.update(self.site_environment)
-        self.sites[name] = ToySite(SiteFolder(self.site_folder(name)))
-        self.sites[name].start()
-
-    def start_server(self, *, resume: bool = False) -> None:
-        self.outcome = None
-        project = ServerProject(self.project)
-        self.server = RunningServer(project, self.run, resume=resume, restarts=1000)
-        self.server.start()
+    def made_site(self, name: str, folder: SiteFolder) -> RunningSite:
+        return ToySite(folder)
 
     def tend(self) -> None:
         """Keep the processes running, end faults that have lasted, and see that work goes on."""
@@ -176,8 +171,7 @@ class ToyFederation(Loopback):
 
         def go_on() -> None:
             self.away.discard(site or "")
-            owners = [self.server, *self.sites.values()]
-            if any(pid in owner.children.values() for owner in owners if owner is not None):
+            with suppress(ProcessLookupError):  # else a worker whose site was killed stays for ever
                 os.kill(pid, signal.SIGCONT)
 
         self.after(seconds, go_on)

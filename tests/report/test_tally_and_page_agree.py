@@ -1,6 +1,5 @@
 """The page counts in a browser what the tally counts in Python: every number, of every client."""
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from math import nan
@@ -366,12 +365,10 @@ def test_every_reader_in_python_has_the_tallys_share_of_waiting(name: str, tmp_p
     measures = JournalMeasures()
     (*_, tracked) = [point for record in records if (point := measures.take(record)) is not None]
     assert tracked.values["idle_share"] == share
-    cut = tmp_path / "cut.jsonl"
-    cut.write_text("".join(json.dumps(r) + "\n" for r in [{"journal": 1}, *records]))
     summary = summarize(
         FederationSettings(max_updates=1),
         Curve("accuracy", rises=True),
-        cut,
+        tallied(records),
         reason="stopped",
         now=now,
     )

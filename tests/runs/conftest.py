@@ -29,7 +29,7 @@ LAYOUT = Layout(
 def small(name: str, **settings: object) -> Strategy:
     """A strategy with few steps, so that a run of some hundred events sees everything."""
     steps: dict[str, object] = {"steps": 4}
-    if name.startswith("fedcompass") or name == "metronome":
+    if name.startswith(("fedcompass", "metronome")):
         steps = {"min_steps": 2, "max_steps": 8}
     if name == "fedbuff":
         steps["buffer_size"] = 3

@@ -4,6 +4,7 @@ import pytest
 
 from fedcompass.errors import JournalError
 from fedcompass.runs.codec import command_to_json, event_from_json, event_to_json
+from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import (
     DIRECT,
     Command,
@@ -127,3 +128,20 @@ def test_a_record_that_is_no_event_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(JournalError, match=message):
         event_from_json(record)
+
+
+def test_of_the_notes_on_an_event_what_was_spent_of_a_privacy_budget_is_kept() -> None:
+    lost = ClientLost(at=3.0, client="a")
+    note = {"epsilon": 3.9, "delta": 1e-5, "left": "budget spent"}
+    record = event_to_json(lost, privacy=note, why="budget spent", bytes=7)
+    assert record == {"event": "ClientLost", "at": 3.0, "client": "a", "privacy": note}
+    assert event_from_json(record) == lost
+
+
+def test_the_tally_knows_who_has_left_because_a_budget_is_spent_until_it_returns() -> None:
+    tally = Tally()
+    tally.event(ClientJoined(at=0.0, client="a", samples=3))
+    tally.event(ClientLost(at=3.0, client="a"), privacy={"epsilon": 3.9, "left": "budget spent"})
+    assert (tally.clients["a"].budget_spent, tally.clients["a"].epsilon) == (True, 3.9)
+    tally.event(ClientJoined(at=4.0, client="a", samples=3))
+    assert (tally.clients["a"].budget_spent, tally.clients["a"].epsilon) == (False, 3.9)

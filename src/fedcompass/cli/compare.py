@@ -52,9 +52,10 @@ def compare(
         Path | None, typer.Option(help="Folder of a stopped comparison to go on with.")
     ] = None,
     workers: opt.Workers = None,
-    device: opt.Device = "cpu",
+    device: opt.Device = "auto",
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
+    wandb: track.Wandb = None,
 ) -> None:
     """Run several strategies on the same fleets and seeds and compare their time to target.
 
@@ -71,7 +72,7 @@ def compare(
     from fedcompass.sweeps.results import Results
     from fedcompass.sweeps.store import Store
 
-    openers = track.tracker_openers(tensorboard, mlflow)
+    openers = track.tracker_openers(tensorboard, mlflow, wandb)
     if resume is not None:
         sweep = _kept_sweep(resume)
     else:
@@ -79,6 +80,7 @@ def compare(
     store = Store(root / RESULTS)
     first = sweep.experiments()[0]
     print(_what(sweep, first), flush=True)
+    device = opt.device_to_use(device)
     about_data(first)
     tell_changed_code(sweep, store)
     progress = SweepProgress(sweep, store, lambda experiment: root / _folder_name(experiment))
@@ -105,7 +107,7 @@ def _new_root(name: str | None) -> Path:
     return root
 
 
-_GO_WITH_RESUME = ("resume", "workers", "device", "tensorboard", "mlflow")
+_GO_WITH_RESUME = ("resume", "workers", "device", "tensorboard", "mlflow", "wandb")
 
 
 def _refuse_settings(context: typer.Context) -> None:

@@ -173,7 +173,7 @@ def server(
 
 @deploy.command()
 def site(folder: _Folder) -> None:
-    """Run a site until it is stopped: its connection, and its worker, restarted if it dies."""
+    """Run a site until it is stopped, or its privacy budget is spent."""
     from functools import partial
 
     from fedcompass.deployment.site.site_folder import SiteFolder
@@ -182,8 +182,9 @@ def site(folder: _Folder) -> None:
     here = SiteFolder(folder)
     settings = here.settings
     print(f"site {settings.name} of {settings.server}; logs in {here.state}", flush=True)
-    run_site(here, partial(print, file=sys.stderr, flush=True))
-    print(f"site {settings.name} has left", file=sys.stderr)
+    reason = run_site(here, partial(print, file=sys.stderr, flush=True))
+    why = f": {reason}" if reason else ""
+    print(f"site {settings.name} has left{why}", file=sys.stderr)
 
 
 @deploy.command()
@@ -230,11 +231,7 @@ def status(
     measured = view.metrics.get("version", view.tally.version)
     behind = f" (of version {measured})" if measured != view.tally.version else ""
     print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}  {metrics}{behind}")
-    rows = [
-        (name, state, str(updates), str(steps), f"{seconds:.0f}")
-        for name, state, updates, steps, seconds in view.rows()
-    ]
-    print(plain_table(("site", "last", "updates", "steps", "at (s)"), rows, left=(0, 1)))
+    print(plain_table(*view.table(), left=(0, 1)))
 
 
 _NOT_METRICS = ("time", "version")

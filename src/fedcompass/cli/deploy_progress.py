@@ -85,8 +85,9 @@ def _table(view: "RunView") -> "Table":
     from rich.table import Table
 
     table = Table(title=_line(view).strip(), title_justify="left", box=None, pad_edge=False)
-    for name in ("site", "last", "updates", "steps", "heard at"):
+    header, rows = view.table()
+    for name in header:
         table.add_column(name, justify="left" if name in ("site", "last") else "right")
-    for name, state, updates, steps, seconds in view.rows():
-        table.add_row(name, state, str(updates), str(steps), f"{seconds:.0f} s")
+    for row in rows:
+        table.add_row(*row)
     return table

@@ -29,8 +29,19 @@ def summary_line(path: Path) -> str:
     measured = "" if best is None else f", best {metric} {metric_text(metric, best)}"
     return (
         f"over ({summary['reason']}) after {summary['seconds']:.0f} s and "
-        f"{summary['global_updates']} global updates{measured}{_wrong(summary)}; see {path}"
+        f"{summary['global_updates']} global updates{measured}{_wrong(summary)}{_spent(summary)}; "
+        f"see {path}"
     )
+
+
+def _spent(summary: "Mapping[str, Any]") -> str:
+    """What each site has spent of its privacy budget, and who has left for that; mostly nothing."""
+    sites = sorted(summary["sites"].items())
+    told = [(name, site["epsilon"]) for name, site in sites if site.get("epsilon") is not None]
+    spent = ", ".join(f"{name} {epsilon:.2f}" for name, epsilon in told)
+    left = ", ".join(name for name, site in sites if site.get("budget_spent"))
+    parts = ((spent, "; epsilon spent: "), (left, "; budget spent, left: "))
+    return "".join(f"{what}{names}" for names, what in parts if names)
 
 
 def _wrong(summary: "Mapping[str, Any]") -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "PictureOption",
     "SetKeys",
     "Workers",
+    "device_to_use",
     "named",
     "next_free",
     "parse_assignment",
@@ -37,7 +38,13 @@ SetKeys = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting: fleet.jitter=0.1. Repeatable."),
 ]
-Device = Annotated[str, typer.Option(help="Where to train: cpu or cuda.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        envvar="FEDCOMPASS_DEVICE",
+        help="Where to train: cpu, cuda (or gpu), cuda:1, …; auto: cuda if it is there, else cpu.",
+    ),
+]
 MaxStack = Annotated[
     int | None,
     typer.Option(min=1, help="Most tasks in a stack; default: as many as pay and fit the memory."),
@@ -59,6 +66,28 @@ PictureOption = Annotated[
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _PART = r"(\d+(?:\.\d+)?)"
 _DURATION = re.compile(rf"(?:{_PART}h)?(?:{_PART}m)?(?:{_PART}s?)?")
+
+
+def device_to_use(asked: str, executor: str | None = None, where: str | None = None) -> str:
+    """The device that is meant, said if it is not the CPU; processes train on the CPU alone.
+
+    On a cluster, `where`, it is for the cluster to have it.
+
+    Raises:
+        SettingsError: it cannot be used.
+    """
+    if asked == "auto" and (where is not None or executor in ("processes", "none")):
+        return "cpu"
+    from fedcompass.training.device import check_device, chosen_device, device_name
+
+    device = chosen_device(asked)
+    if where is not None:
+        return device
+    check_device(device)
+    if device != "cpu":
+        other = "; --device cpu trains on the CPU" if asked == "auto" else ""
+        print(f"on {device_name(device)}{other}", flush=True)
+    return device
 
 
 def parse_assignment(text: str) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _run(
     resume: Annotated[
         bool, typer.Option(help="Take up stopped runs; finished ones are never run again.")
     ] = True,
-    device: opt.Device = "cpu",
+    device: opt.Device = "auto",
     executor: opt.Executor = None,
     workers: opt.Workers = None,
     max_stack: opt.MaxStack = None,
@@ -104,7 +104,7 @@ def _run(
         folder,
         budget=seconds,
         resume=resume,
-        device=device,
+        device=opt.device_to_use(device, executor),
         executor=_executor(executor),
         workers=workers,
         max_stack=max_stack,

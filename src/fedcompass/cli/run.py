@@ -40,11 +40,12 @@ def run(
         str, typer.Option(help="serial or processes (the same bits), or stacked (within rounding).")
     ] = "processes",
     workers: opt.Workers = None,
-    device: opt.Device = "cpu",
+    device: opt.Device = "auto",
     max_stack: opt.MaxStack = None,
     no_train: Annotated[bool, typer.Option(help="Schedule only; train nothing.")] = False,
     tensorboard: track.TensorBoard = None,
     mlflow: track.Mlflow = None,
+    wandb: track.Wandb = None,
 ) -> None:
     """Simulate one strategy; without arguments, FedCompass on a bundled part of MNIST.
 
@@ -61,7 +62,8 @@ def run(
     from fedcompass.simulation.ending import broke_off
     from fedcompass.simulation.experiment_folder import resume_run
 
-    openers = track.tracker_openers(tensorboard, mlflow)
+    device = opt.device_to_use(device, "none" if no_train else None)
+    openers = track.tracker_openers(tensorboard, mlflow, wandb)
     folder = resume_run(resume) if resume is not None else None
     if folder is None and not no_train:
         about_data(experiment)

@@ -29,7 +29,7 @@ def sweep(
         str | None, typer.Option(help="Stop after such a time: 9m, 1h30m. Then go on any time.")
     ] = None,
     workers: opt.Workers = None,
-    device: opt.Device = "cpu",
+    device: opt.Device = "auto",
     executor: opt.Executor = None,
     max_stack: opt.MaxStack = None,
     on: Annotated[
@@ -49,18 +49,18 @@ def sweep(
 
     given = Sweep.from_toml(file)
     results = Store(store or usual_store(given))
-    options: dict[str, Any] = {
-        "workers": workers,
-        "device": device,
-        "executor": executor,
-        "budget": seconds,
-        "max_stack": max_stack,
-        "folder": results.path.parent / "in-progress",
-        "where": on,
-    }
     folder = results.path.parent / "in-progress"
     progress = SweepProgress(given, results, lambda experiment: folder / experiment.key())
     print(f"sweep: {results.path}: {progress.state()}", flush=True)
+    options: dict[str, Any] = {
+        "workers": workers,
+        "device": opt.device_to_use(device, executor, on),
+        "executor": executor,
+        "budget": seconds,
+        "max_stack": max_stack,
+        "folder": folder,
+        "where": on,
+    }
     tell_changed_code(given, results)
     with progress.live:
         failed = _carry_out(given, results, progress, options)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcompass.cli.text import plain_table
+from fedcompass.cli.text import fitted_table, wrapped
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _rendered(shape: "TextTable", output_format: str) -> str:
         case "latex":
             return latex_table(header, rows, left, title=shape.title)
         case _:
-            title = f"{shape.title}\n" if shape.title else ""
-            return title + plain_table(header, rows, left)
+            title = f"{wrapped(shape.title)}\n" if shape.title else ""
+            return title + fitted_table(header, rows, left)
 
 
 def _remarks(notes: list[str], meaning: str, output_format: str) -> list[str]:
@@ -121,4 +121,4 @@ def _remarks(notes: list[str], meaning: str, output_format: str) -> list[str]:
         case "latex":
             return ["\n".join(f"% {note}" for note in notes)] if notes else []
         case _:
-            return ["\n".join([*notes, meaning])]
+            return ["\n".join(map(wrapped, [*notes, meaning]))]

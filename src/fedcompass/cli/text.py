@@ -2,13 +2,16 @@
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from math import isnan
+from operator import itemgetter
 
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["in_words", "metric_text", "plain_table", "wrapped"]
+__all__ = ["fitted_table", "in_words", "metric_text", "plain_table", "wrapped"]
 
 _WIDTH = 78  # of text that is wrapped
+_SCREEN = 80  # columns
 
 
 def plain_table(
@@ -31,6 +34,58 @@ def plain_table(
         ).rstrip()
         for line in lines
     )
+
+
+def fitted_table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], left: Iterable[int]
+) -> str:
+    """A table that fits 80 columns, whole; one that is wider is taken apart.
+
+    All columns of text but the last then stand above their rows, and what is still too wide goes on
+    below: as a table, or one column as a line.
+    """
+    lines, texts = [[str(cell) for cell in row] for row in rows], list(left)
+    whole = plain_table(header, lines, texts)
+    if _fits(whole) or not texts:
+        return whole
+    *outer, label = texts
+    numbers = [column for column in range(len(header)) if column not in texts]
+    parts = []
+    for labels, block in groupby(lines, key=lambda line: [line[column] for column in outer]):
+        above = [f"{header[column]}={value}" for column, value in zip(outer, labels, strict=True)]
+        heading = [wrapped(", ".join(above))] if above else []
+        parts.append("\n".join([*heading, *_taken_apart(header, list(block), label, numbers)]))
+    return "\n\n".join(parts)
+
+
+def _taken_apart(
+    header: Sequence[str], rows: list[list[str]], label: int, numbers: Sequence[int]
+) -> list[str]:
+    """The label and as many other columns as fit, then the label and the next ones."""
+    chunks: list[list[int]] = [[]]
+    for column in numbers:
+        if chunks[-1] and not _fits(_of_columns(header, rows, [label, *chunks[-1], column])):
+            chunks.append([])
+        chunks[-1].append(column)
+    first, *others = chunks
+    named = not any(row[label][:1].isdigit() for row in rows)  # "20 88%" would be hard to read
+    parts = [_of_columns(header, rows, [label, *first])]
+    for chunk in others:
+        if len(chunk) == 1 and named:
+            cells = (f"{row[label]} {row[chunk[0]]}" for row in rows)
+            parts.append(wrapped(f"{header[chunk[0]]}: {', '.join(cells)}"))
+        else:
+            parts += ["further columns:", _of_columns(header, rows, [label, *chunk])]
+    return parts
+
+
+def _of_columns(header: Sequence[str], rows: list[list[str]], columns: Sequence[int]) -> str:
+    some = itemgetter(*columns)
+    return plain_table(some(header), [some(row) for row in rows], left=[0])
+
+
+def _fits(text: str) -> bool:
+    return all(len(line) <= _SCREEN for line in text.splitlines())
 
 
 def wrapped(text: str, indent: str = "") -> str:

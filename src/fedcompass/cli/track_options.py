@@ -1,4 +1,4 @@
-"""`--tensorboard [DIR]` and `--mlflow [URI]`: the same two options wherever runs are made."""
+"""`--tensorboard [DIR]`, `--mlflow [URI]`, `--wandb [PROJECT]`: the same wherever runs are made."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ from fedcompass.errors import SettingsError
 if TYPE_CHECKING:
     from fedcompass.report.tracking import OpenTracker
 
-__all__ = ["Mlflow", "TensorBoard", "TrackingCommand", "run_name", "tracker_openers"]
+__all__ = ["Mlflow", "TensorBoard", "TrackingCommand", "Wandb", "run_name", "tracker_openers"]
 
 _USUAL = ""  # the value of an option given without one
 
@@ -34,8 +34,18 @@ Mlflow = Annotated[
 ]
 
 
+Wandb = Annotated[
+    str | None,
+    typer.Option(
+        "--wandb",
+        metavar="[PROJECT]",
+        help="Log to Weights & Biases; PROJECT left out: $WANDB_PROJECT, else fedcompass.",
+    ),
+]
+
+
 class TrackingCommand(TyperCommand):
-    """A command whose `--tensorboard` and `--mlflow` may stand without a value."""
+    """A command whose `--tensorboard`, `--mlflow` and `--wandb` may stand without a value."""
 
     def __init__(self, *arguments: Any, params: list[click.Parameter], **rest: Any) -> None:
         # Typer has no way to say that a value may be left out; click has.
@@ -43,7 +53,7 @@ class TrackingCommand(TyperCommand):
 
 
 def _value_may_be_left_out(parameter: click.Parameter) -> click.Parameter:
-    if parameter.name not in ("tensorboard", "mlflow"):
+    if parameter.name not in ("tensorboard", "mlflow", "wandb"):
         return parameter
     assert isinstance(parameter, click.Option)
     return click.Option(
@@ -55,7 +65,9 @@ def _value_may_be_left_out(parameter: click.Parameter) -> click.Parameter:
     )
 
 
-def tracker_openers(tensorboard: str | None, mlflow: str | None) -> "list[OpenTracker]":
+def tracker_openers(
+    tensorboard: str | None, mlflow: str | None, wandb: str | None
+) -> "list[OpenTracker]":
     """What begins a run in each tool asked for; says at once what is missing.
 
     Raises:
@@ -73,6 +85,11 @@ def tracker_openers(tensorboard: str | None, mlflow: str | None) -> "list[OpenTr
 
         _refuse_experiment_file("--mlflow", mlflow)
         openers.append(mlflow_opener(mlflow or usual_uri()))
+    if wandb is not None:
+        from fedcompass.report.tracking.wandb import usual_project, wandb_opener
+
+        _refuse_experiment_file("--wandb", wandb)
+        openers.append(wandb_opener(wandb or usual_project()))
     return openers
 
 

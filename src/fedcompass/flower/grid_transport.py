@@ -66,6 +66,10 @@ class GridTransport:
         self._names.update({info.node_id: info.name for info in infos if info.name})
         return {info.node_id for info in infos}
 
+    def departures(self) -> list[Reply]:
+        """None: a Flower client that leaves just goes."""
+        return []
+
     def push(
         self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
     ) -> MessageId | None:

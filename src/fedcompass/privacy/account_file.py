@@ -56,6 +56,13 @@ class AccountFile:
         """What is spent."""
         return self.read().epsilon(self.plan.delta)
 
+    def exhausted(self) -> BudgetSpent | None:
+        """What to say if the budget allows no further step; None: it allows one."""
+        account = self.read()
+        if account.affords(self.plan, 1):
+            return None
+        return BudgetSpent(account.epsilon(self.plan.delta), self.plan.epsilon)
+
     def charge(self, steps: Steps) -> Steps:
         """Charge as many of so many steps as the budget allows, on the disk; says how many.
 

@@ -24,9 +24,12 @@ _EVENTS: dict[str, type[Event]] = {
 }
 
 
-def event_to_json(event: Event) -> dict[str, Any]:
-    """An event with its kind under "event"."""
-    return {"event": type(event).__name__, **_values(event)}
+def event_to_json(
+    event: Event, *, privacy: dict[str, Any] | None = None, **_: Any
+) -> dict[str, Any]:
+    """An event with its kind under "event"; of a journal's notes on it `privacy` is kept."""
+    record = {"event": type(event).__name__, **_values(event)}
+    return {**record, "privacy": privacy} if privacy else record
 
 
 def command_to_json(command: Command) -> dict[str, Any]:
@@ -55,6 +58,7 @@ def event_from_json(record: dict[str, Any]) -> Event:
     """
     values = dict(record)
     name = values.pop("event", None)
+    values.pop("privacy", None)  # a note
     if name not in _EVENTS:
         raise JournalError(f"event is {name!r}; allowed: {', '.join(_EVENTS)}")
     try:

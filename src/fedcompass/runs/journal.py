@@ -49,7 +49,8 @@ class Journal(Protocol):
     def event(self, event: Event, **notes: Any) -> None:
         """An event was taken in; its commands follow.
 
-        Notes are facts about how it came, for people; what is kept to be replayed has none.
+        Notes are facts about how it came, for people; what is kept to be replayed has none but
+        `privacy`: what the client says of its privacy budget (epsilon, delta, why it left).
         """
         ...
 
@@ -91,9 +92,9 @@ class MemoryJournal:
     def __init__(self, header: dict[str, Any] | None = None) -> None:
         self.records: list[dict[str, Any]] = [{"journal": SCHEMA, **(header or {})}]
 
-    def event(self, event: Event, **_: Any) -> None:
+    def event(self, event: Event, **notes: Any) -> None:
         """Keep an event."""
-        self.records.append(event_to_json(event))
+        self.records.append(event_to_json(event, **notes))
 
     def command(self, command: Command, **notes: Any) -> None:
         """Keep a command."""
@@ -151,9 +152,9 @@ class FileJournal:
             self._file.close()
             raise self._failure(error) from None
 
-    def event(self, event: Event, **_: Any) -> None:
+    def event(self, event: Event, **notes: Any) -> None:
         """Append an event."""
-        self._write(event_to_json(event))
+        self._write(event_to_json(event, **notes))
 
     def command(self, command: Command, **notes: Any) -> None:
         """Append a command."""

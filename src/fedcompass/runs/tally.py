@@ -93,6 +93,8 @@ class ClientTally:
     task: TaskId | None = None  # the one it is busy with
     due: Seconds | None = None  # when the group is that it waits with
     epsilon: float | None = None  # what it has spent of its privacy budget, if it has one
+    delta: float | None = None  # with which that holds, where the journal says so
+    budget_spent: bool = False  # it has left because nothing is left of that
 
     def until(self, now: Seconds) -> "ClientTally":
         """The same with what is under way counted up to now, and nothing under way."""
@@ -167,9 +169,9 @@ class Tally:
     on_round: Callable[[LocalRound], None] | None = field(default=None, compare=False)
     on_span: Callable[[Span], None] | None = field(default=None, compare=False)
 
-    def event(self, event: Event, **_: Any) -> None:
+    def event(self, event: Event, **notes: Any) -> None:
         """Count an event."""
-        self.take(event_to_json(event))
+        self.take(event_to_json(event, **notes))
 
     def command(self, command: Command, **notes: Any) -> None:
         """Count a command."""
@@ -180,6 +182,8 @@ class Tally:
         if "event" in record:
             self.now = max(self.now, record["at"])
             self._take_event(record)
+            if "privacy" in record:
+                self._spend(record)
         else:
             self._take_command(record)
 
@@ -187,6 +191,7 @@ class Tally:
         match record["event"]:
             case "ClientJoined":
                 self._end_round(record, "lost")  # one that is known starts over
+                self._of(record).budget_spent = False
                 self._wait(record)
             case "UpdateArrived":
                 self._arrive(record)
@@ -298,6 +303,13 @@ class Tally:
         if answered is not None and answered.group is not None and in_general:
             answered.outcome = "late"
             tally.late += 1
+
+    def _spend(self, record: Mapping[str, Any]) -> None:
+        """Note what a client says of its privacy budget."""
+        tally, told = self._of(record), record["privacy"]
+        tally.epsilon = told.get("epsilon", tally.epsilon)
+        tally.delta = told.get("delta", tally.delta)
+        tally.budget_spent = "left" in told
 
     def _commit(self, record: Mapping[str, Any]) -> None:
         self.merges += 1

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fedcompass.errors import BudgetSpent
 from fedcompass.privacy.account import PrivacyAccount, PrivacyPlan
 from fedcompass.vocabulary import Steps
 
@@ -36,6 +37,14 @@ class Budgets:
     def epsilon(self, client: int) -> float | None:
         """What a client has spent, with the task that it is at; None: nothing is private."""
         return self._accounts[client].epsilon(self._plans[client].delta) if self._plans else None
+
+    def farewell(self, client: int) -> dict[str, Any]:
+        """What the journal notes of a client that leaves because its budget is spent."""
+        if client not in self._left:
+            return {}
+        plan = self._plans[client]
+        spent = BudgetSpent(self._accounts[client].epsilon(plan.delta), plan.epsilon)
+        return {"privacy": {"epsilon": spent.spent, "delta": plan.delta, "left": str(spent)}}
 
     def summary(self) -> dict[str, Any]:
         """What each client has spent, with which noise, and who left; nothing without plans."""

@@ -196,7 +196,7 @@ class Simulation:
         order = self.coordinator.scheduler.outstanding(client)
         if order is not None and order.task in self._jobs:
             self._drop(self._jobs.pop(order.task))
-        self._carry_out(self.coordinator.lose(at, client))
+        self._carry_out(self.coordinator.lose(at, client, **self.budgets.farewell(int(client))))
 
     def _plan_absence(self, client: ClientId, leaves: Seconds, returns: Seconds | None) -> None:
         self._queue.add_change(leaves, Departure(client))

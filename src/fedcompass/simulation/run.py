@@ -7,7 +7,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout, frozen_of
@@ -43,6 +42,7 @@ from fedcompass.simulation.result import Result, client_rows, summarize
 from fedcompass.simulation.result_view import TaskList
 from fedcompass.simulation.saving import Saver, restore
 from fedcompass.training.bound import build_module
+from fedcompass.training.device import check_device, chosen_device
 from fedcompass.training.fingerprint import fingerprint_of
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
@@ -50,7 +50,7 @@ from fedcompass.vocabulary import Seconds
 if TYPE_CHECKING:
     from fedcompass.simulation.masked_sums import MaskedSums
 
-__all__ = ["CHECKPOINT_EVERY", "ExecutorName", "Run", "check_device", "drive", "simulate"]
+__all__ = ["CHECKPOINT_EVERY", "ExecutorName", "Run", "drive", "simulate"]
 
 ExecutorName: TypeAlias = Literal["serial", "processes", "stacked", "none"]
 """Who trains; never changes a result."""
@@ -84,7 +84,8 @@ def simulate(
             to the others within rounding), several ("processes"), nobody ("none": the schedule
             alone), or an executor of your own, which is closed at the end.
         workers: processes, for "processes"; default: one per core.
-        device: where "serial" and "stacked" train, such as "cuda"; it rounds differently.
+        device: where "serial" and "stacked" train, such as "cuda", which rounds differently;
+            "auto": "cuda" if it is there, else "cpu".
         max_stack: most tasks in a stack, for "stacked"; default: as many as pay and fit the memory.
         folder: where to keep the run; it can then be stopped and resumed. None keeps nothing.
         resume: go on with the stopped run in the folder.
@@ -98,6 +99,7 @@ def simulate(
     if resume:
         folder = _resumed(folder)
     experiment = _experiment(experiment, folder, problem)
+    device = chosen_device(device)
     trains = executor != "none"
     if problem is None:
         clients = experiment.fleet.clients
@@ -219,19 +221,6 @@ def _executor(
             )
         case _:
             return executor
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that nothing can be trained on here.
-
-    Raises:
-        SettingsError: naming it, and why.
-    """
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingsError(f"device is {device!r}, which cannot be used: {reason}") from None
 
 
 def drive(steps: Generator[Job, Any, None], executor: Executor) -> None:

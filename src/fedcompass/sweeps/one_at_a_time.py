@@ -4,17 +4,16 @@ from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-import torch
-
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import SerialExecutor
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import drive
 from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
 from fedcompass.sweeps.record import Record, failed_record, record_of
+from fedcompass.training.device import device_name
 from fedcompass.training.problem import Problem
 
-__all__ = ["Place", "Stops", "carry_out", "device_name", "nowhere", "one_at_a_time"]
+__all__ = ["Place", "Stops", "carry_out", "nowhere", "one_at_a_time"]
 
 Stops: TypeAlias = Callable[[], bool]
 """Whether it is time to stop."""
@@ -56,11 +55,3 @@ def carry_out(
 
 def nowhere(_experiment: Experiment) -> None:
     """The place of runs without a folder."""
-
-
-def device_name(device: str, how: str = "") -> str:
-    """A device in words, for the record: cpu, or cuda and which."""
-    name = device
-    if torch.device(device).type == "cuda" and torch.cuda.is_available():
-        name = f"{device} ({torch.cuda.get_device_name(device)})"
-    return f"{name}, {how}" if how else name

@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias, get_args
 
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.run import check_device
 from fedcompass.sweeps.in_processes import in_processes
 from fedcompass.sweeps.one_at_a_time import Place, one_at_a_time
 from fedcompass.sweeps.pending import Pending
@@ -16,6 +15,7 @@ from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.stacked_runs import StackedRuns
 from fedcompass.sweeps.stopping import Stop
 from fedcompass.sweeps.store import Store
+from fedcompass.training.device import check_device
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["SweepExecutor", "run_all"]

@@ -13,9 +13,10 @@ from fedcompass.simulation.executors.stacked import StackedExecutor, drive_stack
 from fedcompass.simulation.executors.stacked_jobs import StackedJobs
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import Run
-from fedcompass.sweeps.one_at_a_time import Place, Stops, device_name
+from fedcompass.sweeps.one_at_a_time import Place, Stops
 from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
 from fedcompass.sweeps.record import Record, failed_record, record_of
+from fedcompass.training.device import device_name
 from fedcompass.training.problem import Problem
 
 __all__ = ["StackedRuns"]

@@ -252,7 +252,8 @@ def make_metrics(names: Iterable[str], loss: Loss) -> dict[str, Metric]:
 
 
 def _predicted(outputs: Tensor, targets: Tensor) -> Tensor:
-    if outputs.ndim != targets.ndim + 1 or outputs.shape[1] < 2:
+    fits = outputs.ndim > 1 and (len(outputs), *outputs.shape[2:]) == tuple(targets.shape)
+    if not fits or outputs.shape[1] < 2:
         raise SettingsError(
             f"accuracy needs outputs [samples, classes, ...] with 2 or more classes and class "
             f"numbers as targets; got {list(outputs.shape)} and {list(targets.shape)}. "

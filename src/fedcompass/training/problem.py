@@ -41,8 +41,12 @@ Collate: TypeAlias = Callable[[list[Any]], tuple[Inputs, Tensor]]
 
 
 def outputs_of(module: nn.Module, inputs: Inputs) -> Any:
-    """What a model gives for a batch; a dict of tensors is handed over argument by argument."""
-    return module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
+    """What a model gives for a batch; a dict of tensors is handed over argument by argument.
+
+    Of a Hugging Face model's output, which is an object with several things, it is the logits.
+    """
+    outputs = module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
+    return outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", outputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,3 +291,24 @@ def test_another_strategy_or_a_lost_update_is_told_when_resuming(tmp_path: Path)
     next((tmp_path / "updates").iterdir()).unlink()
     with pytest.raises(FedcompassError, match=r"safetensors is not there"):
         federation(tmp_path, network, settings({"name": "fedbuff", "buffer_size": 50}), resume=True)
+
+
+def test_one_checkpoint_covers_eight_updates_and_follows_the_audit_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def note(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+
+    monkeypatch.setattr("os.fsync", note)
+    network = FakeNetwork(Clock(), sites(0.1, 0.1, uploads=tmp_path / "uploads"))
+    chosen = settings({"name": "fedavg", "steps": 4}, max_updates=9)
+    federation(tmp_path / "run", network, chosen).run()
+    checkpoint, audit_log = ".checkpoint.safetensors.partial", "audit.jsonl"
+    before = [synced[i - 1] for i, name in enumerate(synced) if name == checkpoint]
+    assert before == ["journal.jsonl"] * 3  # at the start, after 8 updates and after 16
+    assert synced.count(audit_log) == 3
+    assert sum(name.endswith(".payload.partial") for name in synced) == 18  # each update once
+    assert not list((tmp_path / "uploads").iterdir())  # moved, not copied
+    check_exactly_once(tmp_path / "run", chosen)

@@ -68,6 +68,9 @@ class AtOnce:
         )
         return message
 
+    def departures(self) -> list[Reply]:
+        return []
+
     def pull(self, messages: Collection[str]) -> list[Reply]:
         return [self.replies.pop(message) for message in messages if message in self.replies]
 

@@ -48,6 +48,9 @@ class Stage:
         facts: Facts = {"steps_done": event["steps_done"], "seconds": event["compute_seconds"]}
         self.here.append(Reply(message, int(event["client"]) + 1, SentModel(model), facts, None))
 
+    def departures(self) -> list[Reply]:
+        return []
+
     def pull(self, messages: Collection[str]) -> list[Reply]:
         here, self.here = self.here, []
         return here

@@ -1,6 +1,7 @@
 """A site's process from its first line to its last: what it says, and that nothing is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,6 +58,31 @@ def test_a_site_without_a_server_says_so_once_warns_of_its_certificate_and_ends_
     assert not is_running(site)
     assert not worker_is_up(site)
     assert not using(site.folder)
+
+
+def test_a_site_whose_budget_is_spent_says_so_at_every_start_and_ends_without_training(
+    tmp_path: Path,
+) -> None:
+    init_project(tmp_path / "f", "127.0.0.1:9", ["north"])
+    site = SiteFolder(tmp_path / "f" / "sites" / "north")
+    (site.folder / "app.py").write_text(APP)
+    (site.folder / "data").mkdir()
+    account = site.folder / "data" / "privacy-account.json"
+    account.write_text('{"format": 1, "spent": [[1.0, 1.0, 3]]}')
+    settings = site.folder / "site.toml"
+    budget = "\n[settings.privacy]\nepsilon = 10.0\n"
+    settings.write_text("data = 'data'\n" + settings.read_text() + budget)
+    command = [sys.executable, "-m", "fedcompass", "deploy", "site", str(site.folder)]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(
+            r"site north has left: budget spent: epsilon is 8\.4 of 10, and one more step would "
+            "exceed it",
+            done.stderr.splitlines()[-1],
+        )
+        assert "steps from version" not in (site.state / "worker.log").read_text()
+        assert not using(site.folder)
 
 
 def using(folder: Path) -> list[str]:

@@ -12,15 +12,18 @@ from typing import Any
 import pytest
 import torch
 from tests.deployment.site_apps import (
+    SGD,
     SITE,
     CountingTrainer,
     app_with,
     linear,
+    samples,
     start_file,
     start_state,
 )
 
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.deployment.app.trainer import Site, Trainer
 from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.deployment.site.site_worker import SiteWorker
 from fedcompass.deployment.wire.payloads import layout_digest, read_payload
@@ -63,8 +66,8 @@ class Talk:
 
 
 @contextmanager
-def serving(trainer: CountingTrainer, folder: Path) -> Iterator[Talk]:
-    worker = SiteWorker(app_with(trainer), SITE)
+def serving(trainer: Trainer, folder: Path, site: Site = SITE) -> Iterator[Talk]:
+    worker = SiteWorker(app_with(trainer), site)
     ours, theirs = socket.socketpair()
     ours.settimeout(SOON)
     thread = threading.Thread(target=worker.serve, args=(theirs,))
@@ -95,7 +98,7 @@ class Gate:
 def test_a_worker_says_first_how_many_samples_and_which_model_it_has(tmp_path: Path) -> None:
     with serving(CountingTrainer(), tmp_path) as talk:
         layout, _ = start_state()
-        assert talk.hello == {"samples": 20, "layout": layout_digest(layout)}
+        assert talk.hello == {"samples": 20, "layout": layout_digest(layout), "leaving": ""}
 
 
 @pytest.mark.parametrize("form", ["model", "change-bfloat16"])
@@ -202,3 +205,29 @@ def test_a_device_that_fails_for_good_ends_the_worker(tmp_path: Path) -> None:
         print(json.dumps({**job, **paths}), file=lines, flush=True)
         with pytest.raises(torch.AcceleratorError):
             worker.serve(theirs)
+
+
+def test_a_private_worker_says_what_is_spent_and_when_nothing_is_left(tmp_path: Path) -> None:
+    budget = {"epsilon": 10.0, "noise": 1.0, "delta": 1e-5}  # for three steps
+    site = Site("here", tmp_path, settings={"privacy": budget})
+    trainer = Trainer(data=samples(), optimizer=SGD, batch_size=20)
+    with serving(trainer, tmp_path, site) as talk:
+        assert talk.hello["leaving"] == ""
+        first, last = talk.train(steps=2), talk.train(steps=2)
+        assert 0 < first["spent"][0] < last["spent"][0] <= 10.0
+        assert last["done"]["steps_done"] == 1
+        refused = talk.train(steps=1)
+        assert refused["budget_spent"]
+        assert refused["failed"].startswith("budget spent: epsilon is ")
+        assert refused["spent"] == last["spent"] == [last["spent"][0], 1e-5]
+    with serving(trainer, tmp_path, site) as talk:  # a restart forgets nothing
+        assert talk.hello["leaving"] == refused["failed"]
+
+
+def test_an_account_that_cannot_be_read_fails_the_task_and_not_the_worker(tmp_path: Path) -> None:
+    site = Site("here", tmp_path, settings={"privacy": {"epsilon": 5.0, "noise": 2.0}})
+    trainer = Trainer(data=samples(), optimizer=SGD, batch_size=4)
+    with serving(trainer, tmp_path, site) as talk:
+        (tmp_path / "privacy-account.json").write_text("?")
+        for _ in range(2):
+            assert "privacy account, cannot be read" in talk.train()["failed"]

@@ -17,16 +17,19 @@ class Middle:
         self.passed = 0  # bytes
         self._writers: list[asyncio.StreamWriter] = []
 
+    def take(self, writer: asyncio.StreamWriter) -> None:
+        """Remember a connection, to be cut."""
+        self._writers = [w for w in self._writers if not w.is_closing()] + [writer]
+
     async def join(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int
     ) -> None:
-        self._writers = [w for w in self._writers if not w.is_closing()] + [writer]
         try:
             far_reader, far_writer = await asyncio.open_connection(host, port)
         except OSError:  # nobody is there
             writer.transport.abort()
             return
-        self._writers.append(far_writer)
+        self.take(far_writer)
         await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,10 +62,18 @@ async def balancing(port: int) -> AsyncIterator[Middle]:
     """A TCP load balancer in front of one server."""
     middle = Middle()
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await middle.join(reader, writer, "127.0.0.1", port)
+    joined: set[asyncio.Task[None]] = set()
 
-    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        middle.take(writer)
+        joining = asyncio.create_task(middle.join(reader, writer, "127.0.0.1", port))
+        joined.add(joining)
+        joining.add_done_callback(joined.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
         middle.port = server.sockets[0].getsockname()[1]
         yield middle
+    finally:
+        server.close()
         middle.cut()

@@ -20,6 +20,7 @@ async def proxying() -> AsyncIterator[Middle]:
     middle = Middle()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        middle.take(writer)
         request = await reader.readuntil(b"\r\n\r\n")
         middle.asked.append(request.splitlines()[0])
         host, _, port = request.split()[1].decode().rpartition(":")

@@ -1,5 +1,6 @@
 """What the wire keeps on disk: the roster, tasks and receipts, files in pieces, answers."""
 
+import asyncio
 import hashlib
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire import task_book
-from fedcompass.deployment.wire.arriving import ArrivingFile
+from fedcompass.deployment.wire.arriving import ArrivingFile, OneBehind
 from fedcompass.deployment.wire.limits import Limits, Progress
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
@@ -322,3 +323,44 @@ def test_an_answer_whose_payload_is_damaged_becomes_an_error(tmp_path: Path) -> 
     outbox.payload("t").write_bytes(bytes(len(CONTENT)))
     assert not outbox.verify(outbox.waiting["t"])
     assert "damaged on the site's disk" in Outbox(tmp_path).waiting["t"].error
+
+
+# Works beside the caller.
+
+
+def run_behind(*, fail_at: int | None, raise_after: int | None = None) -> list[int]:
+    """Do five works, of which one may fail; the caller may fail, too. Returns what was done."""
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        await asyncio.sleep(0)
+        if number == fail_at:
+            raise OSError(f"work {number}")
+        done.append(number)
+
+    async def caller() -> None:
+        async with OneBehind() as behind:
+            for number in range(5):
+                await behind.do(work(number))
+                if number == raise_after:
+                    raise WireError("the caller")
+
+    with suppress(WireError):
+        asyncio.run(caller())
+    return done
+
+
+def test_works_are_done_in_order_and_all_of_them_when_the_block_ends() -> None:
+    assert run_behind(fail_at=None) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("last", [2, 4])
+def test_a_work_that_fails_is_raised_and_none_follows(last: int) -> None:
+    with pytest.raises(OSError, match=f"work {last}"):
+        run_behind(fail_at=last)
+
+
+@pytest.mark.parametrize("fail_at", [None, 3])
+def test_a_caller_that_fails_waits_for_the_work_under_way(fail_at: int | None) -> None:
+    done = run_behind(fail_at=fail_at, raise_after=3)
+    assert done == ([0, 1, 2, 3] if fail_at is None else [0, 1, 2])

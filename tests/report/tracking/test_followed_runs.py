@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ from fedcompass.vocabulary import Seconds
 class Noted:
     """A tracker that keeps what it is told."""
 
+    keeps_files = True
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.told: dict[str, Any] = {}
         self.points: list[tuple[int, Seconds, dict[str, float]]] = []
+        self.kept: list[str] = []
         self.end: tuple[dict[str, float], Status] | None = None
 
     def settings(self, values: Mapping[str, Any]) -> None:
@@ -32,8 +35,17 @@ class Noted:
     def flush(self) -> None:
         pass
 
+    def files(self, paths: Sequence[Path]) -> None:
+        assert all(path.stat().st_size for path in paths)
+        self.kept = [path.name for path in paths]
+
     def close(self, summary: Mapping[str, float], status: Status) -> None:
         self.end = (dict(summary), status)
+
+
+class WithoutRoom(Noted):
+    def files(self, paths: Sequence[Path]) -> None:
+        raise OSError("no room")
 
 
 class Broken(Noted):
@@ -131,3 +143,21 @@ def test_a_run_that_does_not_end_well_is_marked_so(
     with pytest.raises(error), FollowedRun(tmp_path, "n", [lambda _: noted]):
         raise error
     assert noted.end == ({}, status)
+
+
+def test_a_finished_runs_report_and_models_are_handed_over(run: Path) -> None:
+    noted = Noted("n")
+    track(run, "n", [lambda _: noted])
+    assert noted.kept == ["report.html", "final.safetensors", "best.safetensors"]
+
+
+def test_a_tool_that_cannot_keep_files_is_warned_about_and_left_out(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    full, noted = WithoutRoom("full"), Noted("n")
+    track(run, "n", [lambda _: full, lambda _: noted])
+    assert "WithoutRoom stopped tracking: no room" in caplog.text
+    assert full.end == ({}, "failed")
+    assert noted.end is not None
+    assert noted.end[1] == "finished"

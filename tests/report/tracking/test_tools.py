@@ -1,4 +1,4 @@
-"""TensorBoard and MLflow hold what a run measured, read back with their own readers."""
+"""TensorBoard, MLflow and W&B hold what a run measured, read back with their own readers."""
 
 import builtins
 import json
@@ -15,6 +15,7 @@ from fedcompass.experiment import Experiment
 from fedcompass.report.tracking import track
 from fedcompass.report.tracking.mlflow import mlflow_opener, usual_uri
 from fedcompass.report.tracking.tensorboard import tensorboard_opener
+from fedcompass.report.tracking.wandb import usual_project, wandb_opener
 from fedcompass.simulation.run import simulate
 
 with warnings.catch_warnings():
@@ -30,6 +31,10 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    for name in ("WANDB_PROJECT", "WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "wandb-config"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     kept = dict(os.environ)
     yield
     os.environ.clear()
@@ -116,6 +121,66 @@ def test_mlflow_has_settings_curve_and_summary(run: Path, database: str) -> None
     assert "summary/mean_staleness" in logged.data.metrics
 
 
+def test_mlflow_keeps_the_report_and_the_models(run: Path, database: str) -> None:
+    track(run, "with files", [mlflow_opener(database)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its database library
+        from mlflow import MlflowClient
+
+        client = MlflowClient(tracking_uri=database)
+        logged = mlflow_runs(database)["with files"].info.run_id
+        names = [file.path for file in client.list_artifacts(logged)]
+        assert names == ["best.safetensors", "final.safetensors", "report.html"]
+        kept = Path(client.download_artifacts(logged, "final.safetensors"))
+    assert kept.read_bytes() == (run / "final.safetensors").read_bytes()
+
+
+def wandb_records(folder: Path) -> list[Any]:
+    """What W&B wrote of a run offline, for `wandb sync`."""
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    [file] = folder.glob("offline-run-*/run-*.wandb")
+    store, found = DataStore(), []
+    store.open_for_scan(str(file))
+    while (content := store.scan_data()) is not None:
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(content)
+        found.append(record)
+    store.close()
+    return found
+
+
+def test_wandb_has_settings_curve_summary_report_and_models_offline(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb", reason="needs the wandb extra")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert usual_project() == "fedcompass"
+    track(run, "mine", [wandb_opener("trial")])
+    records, rows = wandb_records(Path("wandb")), rows_of(run)
+    [begun] = [record.run for record in records if record.WhichOneof("record_type") == "run"]
+    assert (begun.project, begun.display_name) == ("trial", "mine")
+    points = [
+        {item.key or item.nested_key[0]: json.loads(item.value_json) for item in r.history.item}
+        for r in records
+        if r.WhichOneof("record_type") == "history"
+    ]
+    curve = [point for point in points if "test/accuracy" in point]
+    assert [point["version"] for point in curve] == [row["version"] for row in rows]
+    assert [point["test/accuracy"] for point in curve] == [row["accuracy"] for row in rows]
+    told = str(records)
+    for words in ("strategy.name", "summary/mean_staleness", "report.html", "final.safetensors"):
+        assert words in told
+
+
+def test_wandb_without_a_login_is_said_before_anything_runs() -> None:
+    pytest.importorskip("wandb", reason="needs the wandb extra")
+    with pytest.raises(SettingsError, match="--wandb needs a login; run `wandb login`"):
+        fedcompass("run", "--no-train", "--wandb")
+    assert not Path("runs").exists()
+
+
 def test_one_flag_each_tracks_a_run_and_a_comparison(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +217,7 @@ def test_a_folder_that_cannot_be_made_is_one_line() -> None:
         tensorboard_opener(Path("file/tb"))
 
 
-@pytest.mark.parametrize("tool", ["tensorboard", "mlflow"])
+@pytest.mark.parametrize("tool", ["tensorboard", "mlflow", "wandb"])
 def test_a_missing_extra_is_one_line_with_its_install_command(
     tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,14 +37,14 @@ class SitePrivacySettings(PrivacySettings):
 
     def place(self, site: Site) -> Path:
         """The account's file."""
-        if self.account is not None:
+        if self.account is not None and self.account.is_absolute():
             return self.account
         if site.data is None:
             raise SettingsError(
                 f"site {site.name} has a privacy budget but no data folder to keep the account in; "
-                "set privacy.account to a file"
+                "set privacy.account to a file, by its whole path"
             )
-        return site.data / _USUAL_ACCOUNT
+        return site.data / (self.account or _USUAL_ACCOUNT)
 
 
 def budget_of(site: Site, trainer: Trainer, module: nn.Module) -> "SiteBudget | None":
@@ -86,6 +86,17 @@ class SiteBudget:
         self._hooked = made_private(module)
         self._file = AccountFile(settings.place(site), plan)
         self._draws: SecretDraws | None = None
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """ε of all steps in the account, and the δ with which it holds."""
+        return self._file.epsilon, self._file.plan.delta
+
+    @property
+    def exhausted(self) -> str:
+        """That no further step can be afforded, in one line; empty: one can."""
+        spent = self._file.exhausted()
+        return "" if spent is None else str(spent)
 
     def charge(self, steps: Steps) -> Steps:
         """Write down a task's steps, as many as can be afforded, before any is taken.

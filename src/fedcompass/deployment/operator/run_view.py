@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcompass.runs.files import GrowingFile
 from fedcompass.runs.tally import ClientTally, Tally
-from fedcompass.vocabulary import ClientId, Seconds, Steps
+from fedcompass.vocabulary import ClientId, Seconds
 
 __all__ = ["RunView", "SiteView"]
 
@@ -47,14 +47,21 @@ class RunView:
         """Whether the run is over."""
         return (self.folder / "summary.json").exists()
 
-    def rows(self) -> list[tuple[ClientId, str, int, Steps, Seconds]]:
-        """Each site: its name, what it did last, its updates, their steps, when that was."""
-        nothing = ClientTally()
-        counts = {name: self.tally.clients.get(name, nothing) for name in sorted(self.sites)}
-        return [
-            (name, self.sites[name].state, count.updates, count.steps, self.sites[name].seconds)
-            for name, count in counts.items()
-        ]
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """A header, and each site: what it did last, its updates, their steps, when that was.
+
+        Where training is private, with what each has spent.
+        """
+        counts = {name: self.tally.clients.get(name, ClientTally()) for name in sorted(self.sites)}
+        private = any(count.epsilon is not None for count in counts.values())
+        header = ("site", "last", "updates", "steps", *(("epsilon",) if private else ()), "at (s)")
+        rows = []
+        for name, count in counts.items():
+            spent = "-" if count.epsilon is None else f"{count.epsilon:.2f}"
+            told = (self.sites[name].state, str(count.updates), str(count.steps))
+            at = f"{self.sites[name].seconds:.0f}"
+            rows.append((name, *told, *((spent,) if private else ()), at))
+        return header, rows
 
     def refresh(self) -> list[dict[str, Any]]:
         """Read what is new; the lines of the audit log and the evaluations, as they came."""
@@ -72,4 +79,6 @@ class RunView:
         at = line.get("at", 0.0)
         self.seconds = max(self.seconds, at)
         if "who" in line:
-            self.sites[line["who"]] = SiteView(line.get("what", ""), at)
+            left = "left" in line.get("privacy", {})
+            state = "budget spent" if left else line.get("what", "")
+            self.sites[line["who"]] = SiteView(state, at)

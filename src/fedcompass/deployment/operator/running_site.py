@@ -40,13 +40,18 @@ class RunningSite:
         """Why it died last, as far as its log says."""
         return self._child.last_error
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it has ended in order: its privacy budget is spent."""
+        return self._child.exit_code == 0
+
     def start(self) -> None:
         """Start it."""
         self._child.start()
 
     def restart_dead(self) -> bool:
-        """Start it again if it has died; True if this call did."""
-        return self._child.restart_if_dead()
+        """Start it again if it has died; True if this call did. One that has left stays away."""
+        return not self.has_left and self._child.restart_if_dead()
 
     def ask_to_stop(self) -> None:
         """Have it begin to end, without waiting: many sites stop sooner so."""

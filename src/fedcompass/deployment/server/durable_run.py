@@ -15,7 +15,8 @@ from fedcompass.errors import CheckpointError, RunFolderError
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.files import FolderLock, LineFile
 from fedcompass.runs.folder import RunFolder
-from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after
+from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after, read_journal
+from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived
 from fedcompass.training.local import change_or_model
@@ -56,6 +57,7 @@ class DurableRun:
         self.journal: FileJournal | None = None
         self._sums = sums  # where merges come from that nobody sees the parts of
         self.coordinator = Coordinator(strategy, layout, initial, sums=sums)
+        self.tally = Tally()  # of the journal
         self.deadlines: dict[GroupId, Seconds] = {}  # of groups that may be open
         self.starts: dict[ModelVersion, FlatState] = {}  # models of the outstanding tasks
         self.name = ""  # of the run; unique, so that a site never mixes up two runs' tasks
@@ -74,7 +76,7 @@ class DurableRun:
         self._call(f"{self.folder.path.name}-{secrets.token_hex(4)}")
         self.journal = self.folder.new_journal(self._full_header())
         self.updates.drop()
-        self.coordinator.journal = Tee(self.journal, self.audit)
+        self.coordinator.journal = Tee(self.journal, self.audit, self.tally)
         self.audit.say("started", 0.0, run=self.name)
         self._checkpoint()
 
@@ -101,7 +103,10 @@ class DurableRun:
         self.journal = FileJournal(self.folder.journal, header, resume_at=end, durable=True)
         for command, notes in repeated.missing:
             self.journal.command(command, **notes)
-        self.coordinator.journal = Tee(self.journal, self.audit)
+        self.journal.flush()
+        for _, record in read_journal(self.folder.journal):
+            self.tally.take(record)
+        self.coordinator.journal = Tee(self.journal, self.audit, self.tally)
         self.coordinator.return_left_out()  # of a merge that the crash cut off
         self.audit.say(
             "resumed",

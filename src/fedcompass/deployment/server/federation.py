@@ -114,7 +114,10 @@ class Federation:
             return "max_updates"
         if settings.max_seconds is not None and self.now() >= settings.max_seconds:
             return "max_seconds"
-        return "target" if self.curve.time_to(settings.target) is not None else None
+        if self.curve.time_to(settings.target) is not None:
+            return "target"
+        sites = self._run.tally.clients.values()
+        return "budgets spent" if sites and all(site.budget_spent for site in sites) else None
 
     def run(self, on_step: Callable[["Federation"], None] | None = None) -> Summary:
         """Go on until a stop condition holds, and say what came out."""
@@ -140,6 +143,8 @@ class Federation:
         now = self.now()
         if self._watched is None or now - self._watched >= self.settings.watch_interval:
             self._watch(now)
+        for departed in self._transport.departures():
+            self._settle(now, self._intake.depart(now, departed))
         for reply, sent in self._dispatcher.pull():
             self._settle(now, self._intake.take(now, reply, sent))
         for group, due in sorted(self._run.deadlines.items(), key=lambda item: (item[1], item[0])):
@@ -238,7 +243,7 @@ class Federation:
         summary = summarize(
             self.settings,
             self.curve,
-            run.folder.journal,
+            run.tally,
             reason=reason,
             now=now,
             pending=self.coordinator.scheduler.pending(),

@@ -1,15 +1,13 @@
-"""What came out of a federation: read off its journal, so that a resumed run counts in full."""
+"""What came out of a federation: the tally of its whole journal, however often it was resumed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.own_code import short
 from fedcompass.runs.curve import Curve, Row
-from fedcompass.runs.journal import read_journal
 from fedcompass.runs.summary import counted, measured
 from fedcompass.runs.tally import ClientTally, Tally, idle_share
 from fedcompass.scheduling.commands import Fold
@@ -32,13 +30,14 @@ _OF_A_SITE = (
     "waiting",
     "quarantined",
 )
+_OF_A_PRIVATE_SITE = ("epsilon", "delta", "budget_spent")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """The numbers of a run.
 
-    reason: why it ended: max_updates, max_seconds, target or stopped.
+    reason: why it ended: max_updates, max_seconds, target, budgets spent or stopped.
     seconds: of the run; the time a server was down does not count.
     curve, tally: what was measured and counted.
     pending: updates accepted but not merged at the end.
@@ -98,16 +97,13 @@ class Summary:
 def summarize(
     settings: FederationSettings,
     curve: Curve,
-    journal: Path,
+    tally: Tally,
     *,
     reason: str,
     now: Seconds,
     pending: Sequence[Fold] = (),
 ) -> Summary:
     """The numbers of a run that has just ended."""
-    tally = Tally()
-    for _, record in read_journal(journal):
-        tally.take(record)
     return Summary(
         strategy=short(settings.chosen_strategy().name),
         seed=settings.seed,
@@ -123,8 +119,10 @@ def summarize(
 def _site_row(site: ClientTally) -> dict[str, Any]:
     """All counts, with the shares of time spent waiting and on overhead."""
     total = site.busy + site.waiting
+    private = site.epsilon is not None or site.budget_spent
+    names = _OF_A_SITE + (_OF_A_PRIVATE_SITE if private else ())
     return {
-        **{name: getattr(site, name) for name in _OF_A_SITE},
+        **{name: getattr(site, name) for name in names},
         "idle_share": idle_share([site]),
         "overhead_share": site.overhead / total if total else 0.0,
     }

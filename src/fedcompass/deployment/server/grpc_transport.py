@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
+from fedcompass.deployment.wire.attendance import Session
 from fedcompass.deployment.wire.connections import Identity, listen
 from fedcompass.deployment.wire.kept_updates import KEPT
 from fedcompass.deployment.wire.limits import Limits
@@ -103,7 +104,8 @@ class GrpcTransport:
         self._folder, self._roster, self._identity = folder, roster, identity
         self._layout, self._form, self._address = layout, form, address
         self._limits, self._notice = limits, notice
-        self._lock = threading.Lock()  # of the two below
+        self._lock = threading.Lock()  # of the three below
+        self._departed: list[Reply] = []
         self._arrived: dict[MessageId, _Arrival] = {}  # in order
         self._handed_out: list[_Arrival] = []
         self._wake = threading.Event()
@@ -123,6 +125,12 @@ class GrpcTransport:
         if not self._thread.is_alive():
             raise TransportBroken("the server's network thread has ended; see its log")
         return set(self._service.sites)
+
+    def departures(self) -> list[Reply]:
+        """The sites that came only to say that they take no further part, since the last call."""
+        with self._lock:
+            departed, self._departed = self._departed, []
+        return departed
 
     def push(
         self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
@@ -198,6 +206,13 @@ class GrpcTransport:
         facts: Facts = {"site": session.site, "samples": int(session.hello.samples)}
         self._add(Reply(message, node, None, facts, None), None)
         return message
+
+    def _depart(self, session: Session) -> None:
+        hello = session.hello
+        facts: Facts = {"site": session.site, "samples": int(hello.samples), "budget_spent": True}
+        with self._lock:
+            self._departed.append(Reply("", session.site, None, facts, hello.leaving))
+        self._wake.set()
 
     def _add(self, reply: Reply, verdict: "asyncio.Future[Verdict] | None") -> None:
         with self._lock:
@@ -287,6 +302,7 @@ class GrpcTransport:
                 self._limits,
                 notice=self._notice,
                 changed=self._wake.set,
+                departed=self._depart,
             )
         except BlockingIOError:
             raise ProjectError(
@@ -316,6 +332,9 @@ def facts_of(task: GivenTask, answer: pb.Answer) -> Facts:
         "seconds": float(answer.seconds),
         "num-examples": int(answer.samples),
         "loss": float(answer.loss),
+        "budget_spent": bool(answer.budget_spent),
+        "epsilon": float(answer.epsilon),
+        "delta": float(answer.delta),
     }
 
 

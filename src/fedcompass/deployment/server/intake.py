@@ -11,6 +11,7 @@ from fedcompass.deployment.server.replies import (
     Greeting,
     TaskReport,
     read_greeting,
+    read_spent,
     read_task_report,
 )
 from fedcompass.deployment.wire.messages import one_line
@@ -80,6 +81,8 @@ class Intake:
         peer = self._membership.peers.get(sent.node)
         if sent.client is None:
             return None if peer is None else self._greet(now, reply, sent, peer)
+        if reply.facts.get("budget_spent") and reply.node == sent.node:
+            return self._left(now, reply, sent.client, peer)
         order = self._outstanding(sent)
         if order is None:
             self._late(now, reply, sent, peer)
@@ -132,7 +135,7 @@ class Intake:
         answer = read_task_report(reply.facts, order)
         size = 0 if reply.payload is None else reply.payload.size
         if isinstance(answer, TaskReport):
-            receipt = self._receive(now, answer, reply.payload, order, size)
+            receipt = self._receive(now, answer, reply, order, size)
         else:
             receipt = self._run.coordinator.refuse(
                 now, order.client, order.task, answer, bytes=size
@@ -146,15 +149,16 @@ class Intake:
         self,
         now: Seconds,
         answer: TaskReport,
-        payload: Payload | None,
+        reply: Reply,
         order: StartTraining,
         size: int,
     ) -> Receipt:
         try:
-            tensors = self._tensors(answer, payload, order)
+            tensors = self._tensors(answer, reply.payload, order)
         except LayoutMismatch as error:
             refused = RefusedUpdate(reason=Refusal.WRONG_LAYOUT, message=str(error))
             return self._run.coordinator.refuse(now, order.client, order.task, refused, bytes=size)
+        spent = read_spent(reply.facts)
         update = Update(
             client=order.client,
             task=order.task,
@@ -162,15 +166,17 @@ class Intake:
             steps_done=answer.steps_done,
             tensors=tensors,
             compute_seconds=answer.seconds,
+            epsilon=spent.get("epsilon"),
         )
-        file = None if payload is None else payload.file
+        notes = {"bytes": size, **({"privacy": spent} if spent else {})}
+        file = None if reply.payload is None else reply.payload.file
 
         def keep(accepted: Update) -> None:
             # Else the task was lost, or the site keeps its update itself.
             if accepted.steps_done > 0 and accepted.tensors is not None:
                 self._run.updates.keep(accepted, self._run.name, file)
 
-        return self._run.coordinator.receive(now, update, keep=keep, bytes=size)
+        return self._run.coordinator.receive(now, update, keep=keep, **notes)
 
     def _tensors(
         self, answer: TaskReport, payload: Payload | None, order: StartTraining
@@ -198,6 +204,31 @@ class Intake:
             return coordinator.lose(now, sent.client, why=why)
         self._dispatcher.hold(sent.client, now + _RETRY.after(peer.failures))
         return coordinator.lose_task(now, sent.client, sent.task, why=why)
+
+    def depart(self, now: Seconds, reply: Reply) -> list[Order] | None:
+        """A site has said, unasked, that its budget is spent."""
+        peer = self._membership.peers.get(reply.node)
+        return self._left(now, reply, str(reply.facts["site"]), peer)
+
+    def _left(
+        self, now: Seconds, reply: Reply, client: ClientId, peer: Peer | None
+    ) -> list[Order] | None:
+        """A site's privacy budget is spent: it takes no further part, and is not asked again."""
+        if peer is not None:
+            peer.client, peer.has_left = None, True
+        coordinator, known = self._run.coordinator, self._run.tally.clients.get(client)
+        if known is None or known.budget_spent:
+            return None  # of this run it was not, or the journal says so already
+        if client not in coordinator.scheduler.roster.members:  # it was given up for another reason
+            greeting = read_greeting(reply.facts)
+            if isinstance(greeting, str):
+                return None
+            self._run.settle(
+                coordinator.join(now, client, greeting.samples)
+            )  # its task is not sent
+        why = one_line(reply.error or "budget spent")
+        privacy = {**read_spent(reply.facts), "left": why}
+        return coordinator.lose(now, client, why=why, privacy=privacy)
 
     def _late(self, now: Seconds, reply: Reply, sent: Sent, peer: Peer | None) -> None:
         """An answer nobody waits for any more; but who answers can take part again."""

@@ -21,6 +21,7 @@ class Peer:
     client: ClientId | None = None  # who it is; None: to be asked, at first or again
     failures: int = 0  # questions or tasks that failed in a row
     refused: str | None = None  # why its last answer was refused; told with its next task
+    has_left: bool = False  # it takes no part any more; forgotten when it is not connected
 
 
 class Membership:
@@ -31,7 +32,8 @@ class Membership:
         self._owners: dict[ClientId, NodeId] = {}
 
     def watch(self, now: Seconds, connected: AbstractSet[NodeId]) -> None:
-        """Take down who is connected now."""
+        """Take down who is connected now; one that has left may come back as a new peer."""
+        self.peers = {n: p for n, p in self.peers.items() if n in connected or not p.has_left}
         for node in sorted(connected, key=str):
             if node in self.peers:
                 self.peers[node].seen = now
@@ -48,7 +50,8 @@ class Membership:
     def to_ask(self, now: Seconds) -> list[Peer]:
         """The peers that are to be asked who they are."""
         waiting = (p for p in self.peers.values() if p.client is None and p.asked is None)
-        return [peer for peer in waiting if peer.ask_at <= now and peer.seen == now]
+        here = (peer for peer in waiting if not peer.has_left and peer.seen == now)
+        return [peer for peer in here if peer.ask_at <= now]
 
     def identify(self, peer: Peer, site: str | None) -> ClientId:
         """The name a peer goes by: its own unless another connected node has it.

@@ -58,13 +58,14 @@ def repeat_journal(
     coordinator.journal = Tee(checking, audit)
     entries = deque(lines)
     while entries:
-        event = _event(path, entries.popleft())
+        line = entries.popleft()
+        event = _event(path, line)
         while entries and "command" in entries[0].record:
             checking.expected.append(entries.popleft().record)
         trained = isinstance(event, UpdateArrived) and event.steps_done > 0
         tensors = update(event) if isinstance(event, UpdateArrived) and trained else None
         try:
-            orders = coordinator.take_in_again(event, tensors)
+            orders = coordinator.take_in_again(event, tensors, _epsilon(line))
         except EventRefused as error:
             raise ReplayMismatch(f"{path} does not follow from the checkpoint: {error}") from None
         checking.check_complete(last=not entries)
@@ -97,6 +98,12 @@ class _Checking:
         """Only the last event's commands can have been cut off."""
         if self.expected or (self._done.missing and not last):
             raise ReplayMismatch(f"{self._path} does not follow from the checkpoint")
+
+
+def _epsilon(line: Line) -> float | None:
+    """What the client of an event had spent of its privacy budget; None: it did not say."""
+    spent: float | None = line.record.get("privacy", {}).get("epsilon")
+    return spent
 
 
 def _event(path: Path, line: Line) -> Event:

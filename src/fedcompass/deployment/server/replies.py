@@ -9,7 +9,7 @@ from fedcompass.deployment.wire.messages import PROTOCOL, Facts
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.vocabulary import ModelVersion, Refusal, Seconds, Steps
 
-__all__ = ["Greeting", "TaskReport", "read_greeting", "read_task_report"]
+__all__ = ["Greeting", "TaskReport", "read_greeting", "read_spent", "read_task_report"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST_SAMPLES = 10**12
@@ -63,7 +63,17 @@ def read_task_report(facts: Facts, order: StartTraining) -> TaskReport | Refused
         message = "the answer has no steps_done, or one that is not a whole number; report it"
         return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=message)
     version = _whole(facts.get("version", order.version))
-    return TaskReport(-1 if version is None else version, steps, _seconds(facts.get("seconds")))
+    return TaskReport(
+        -1 if version is None else version, steps, _not_negative(facts.get("seconds"))
+    )
+
+
+def read_spent(facts: Facts) -> dict[str, float]:
+    """What a site says it has spent of its privacy budget: epsilon and delta, or nothing."""
+    epsilon, delta = _not_negative(facts.get("epsilon")), _not_negative(facts.get("delta"))
+    if epsilon is None or delta is None or not 0 < delta < 1:
+        return {}
+    return {"epsilon": epsilon, "delta": delta}
 
 
 def _whole(value: object) -> int | None:
@@ -74,11 +84,11 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _seconds(value: object) -> Seconds | None:
+def _not_negative(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        seconds = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return seconds if isfinite(seconds) and seconds >= 0 else None
+    return number if isfinite(number) and number >= 0 else None

@@ -69,6 +69,16 @@ class SiteRounds:
         """Where each of the model's tensors lies in a flat state."""
         return self._model.layout
 
+    @property
+    def spent(self) -> tuple[float, float] | None:
+        """What the site has spent of its privacy budget, (ε, δ); None: it has none."""
+        return None if self._budget is None else self._budget.spent
+
+    @property
+    def leaving(self) -> str:
+        """Why no further step is possible: the privacy budget is spent; empty: one is."""
+        return "" if self._budget is None else self._budget.exhausted
+
     def run(
         self,
         start: FlatState,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import fedcompass
 from fedcompass.deployment.private_files import check_private
@@ -56,8 +57,8 @@ def worker_is_up(site: SiteFolder) -> bool:
     return (site.state / _UP).exists() and is_running(site)
 
 
-def run_site(site: SiteFolder, notice: Callable[[str], None]) -> None:
-    """Be a site until SIGTERM or Ctrl-C.
+def run_site(site: SiteFolder, notice: Callable[[str], None]) -> str:
+    """Be a site until SIGTERM or Ctrl-C, or until it leaves: the reason, in one line.
 
     Raises:
         ProjectError: its certificate or key is missing, others can read the key, or it is running
@@ -75,13 +76,13 @@ def run_site(site: SiteFolder, notice: Callable[[str], None]) -> None:
     except OSError as error:
         raise ProjectError(f"{site.state} cannot be used: {error.strerror}") from None
     try:
-        asyncio.run(_take_part(site, notice))
+        return asyncio.run(_take_part(site, notice))
     finally:
         (site.state / _UP).unlink(missing_ok=True)
         lock.release()
 
 
-async def _take_part(site: SiteFolder, notice: Callable[[str], None]) -> None:
+async def _take_part(site: SiteFolder, notice: Callable[[str], None]) -> str:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
@@ -91,19 +92,14 @@ async def _take_part(site: SiteFolder, notice: Callable[[str], None]) -> None:
     for left in payloads.iterdir():
         left.unlink()
     worker = WorkerLink(plan_of(site), payloads, notice)
-    works = [
-        asyncio.create_task(work)
-        for work in (
-            worker.run(),
-            _attend(site, worker, notice),
-            _warn_of_expiry(site, notice),
-            stop.wait(),
-        )
-    ]
+    attending = asyncio.create_task(_attend(site, worker, notice))
+    others = (worker.run(), _warn_of_expiry(site, notice), stop.wait())
+    works: list[asyncio.Task[Any]] = [attending, *map(asyncio.create_task, others)]
     try:
         done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
         for work in done:
             work.result()  # raises what ended it
+        return attending.result() if attending in done else ""
     finally:
         for work in works:
             work.cancel()
@@ -117,8 +113,11 @@ async def _warn_of_expiry(site: SiteFolder, notice: Callable[[str], None]) -> No
         await asyncio.sleep(_DAY)
 
 
-async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], None]) -> None:
-    """Keep the connection, with what the worker has; made anew when that has changed."""
+async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], None]) -> str:
+    """Keep the connection, with what the worker has; made anew when that has changed.
+
+    Returns when the site leaves: the reason.
+    """
     while True:
         facts = await worker.up()
         (site.state / _UP).touch()
@@ -133,10 +132,13 @@ async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], 
             train=worker.train,
             proxy=settings.proxy,
             notice=notice,
+            leaving=facts.leaving,
         )
         attending = asyncio.create_task(link.run())
         try:
             await _until_changed(site, worker, facts, attending)
+            if attending.done():
+                return attending.result()
         finally:
             attending.cancel()
             with suppress(asyncio.CancelledError):
@@ -144,16 +146,15 @@ async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], 
 
 
 async def _until_changed(
-    site: SiteFolder, worker: WorkerLink, facts: WorkerFacts, attending: "asyncio.Task[None]"
+    site: SiteFolder, worker: WorkerLink, facts: WorkerFacts, attending: "asyncio.Task[str]"
 ) -> None:
-    """Wait until a worker that was started again has other data or another model."""
+    """Wait until the site leaves, or a worker that was started again has other data or model."""
     while not attending.done():
         await asyncio.wait([attending], timeout=0.2)
         up = site.state / _UP
         up.touch() if worker.facts is not None else up.unlink(missing_ok=True)
         if worker.facts not in (None, facts):
             return
-    attending.result()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -163,8 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     given = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    log = logging.getLogger("fedcompass.site")
     try:
-        run_site(SiteFolder(given.folder), logging.getLogger("fedcompass.site").info)
+        reason = run_site(SiteFolder(given.folder), log.info)
+        log.info("the site has left%s", f": {reason}" if reason else "")
     except FedcompassError as error:
         sys.exit(f"ERROR: {error}")
 

@@ -1,8 +1,9 @@
 """A site's worker: keeps torch, data and model warm, and trains when the site's process says so.
 
 Both talk over a pair of connected sockets, one JSON object a line; models are files, whose paths
-they tell each other. The worker says first what it has: `samples`, and the `layout` of its model.
-Then for every task it answers `done` or `failed`. It ends when the site's process does.
+they tell each other. The worker says first what it has: `samples`, the `layout` of its model, and
+why it is `leaving` if its privacy budget is spent. Then for every task it answers `done` or
+`failed`, with what is `spent` of that budget. It ends when the site's process does.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from fedcompass.deployment.supervision import die_with_parent
 from fedcompass.deployment.wire.kept_updates import KEPT, write_update
 from fedcompass.deployment.wire.messages import one_line, without_folders
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
-from fedcompass.errors import AppError, FedcompassError, SettingsError, TaskFailed
+from fedcompass.errors import AppError, BudgetSpent, FedcompassError, SettingsError, TaskFailed
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 
 __all__ = ["SiteWorker", "main"]
@@ -46,6 +47,7 @@ class SiteWorker:
         self._app, self._site = app, site
         try:
             self._rounds = SiteRounds(app.model(), app.trainer(site), site)
+            self._leaving = self._rounds.leaving
             _warm_up_torch(site.device)
         except AppError:
             raise
@@ -68,7 +70,12 @@ class SiteWorker:
             torch.AcceleratorError: the device failed for good; a new process is needed.
         """
         threading.Thread(target=self._listen, args=(channel,), daemon=True).start()
-        _say(channel, samples=self.samples, layout=layout_digest(self._rounds.layout))
+        _say(
+            channel,
+            samples=self.samples,
+            layout=layout_digest(self._rounds.layout),
+            leaving=self._leaving,
+        )
         while (job := self._jobs.get()) is not None:
             answer = self._answer(job)
             if not self._alone.is_set():
@@ -85,12 +92,21 @@ class SiteWorker:
         self._jobs.put(None)
 
     def _answer(self, job: Job) -> dict[str, Any]:
+        answer = self._outcome(job)
+        try:
+            spent = self._rounds.spent
+        except FedcompassError:  # the account cannot be read: so the task failed, which says why
+            spent = None
+        return answer if spent is None else {**answer, "spent": spent}
+
+    def _outcome(self, job: Job) -> dict[str, Any]:
+        budget_spent = False
         try:
             done = self._carry_out(job)
         except torch.AcceleratorError:
             raise
         except FedcompassError as error:
-            told = str(error)
+            told, budget_spent = str(error), isinstance(error, BudgetSpent)
             _log.error("task %d failed: %s", job["number"], told)
         except Exception as error:
             told = self._app.explain(error)
@@ -98,7 +114,8 @@ class SiteWorker:
         else:
             facts = {"steps_done": done.steps_done, "seconds": done.seconds, "loss": done.loss}
             return {"done": {**facts, "samples": self.samples}}
-        return {"failed": one_line(without_folders(told, self._folders))}
+        told = one_line(without_folders(told, self._folders))
+        return {"failed": told, **({"budget_spent": True} if budget_spent else {})}
 
     def _carry_out(self, job: Job) -> Round:
         """Train from the model in a file, and write the answer's payload into another."""

@@ -14,7 +14,7 @@ from typing import Any
 from fedcompass.deployment.site.worker_plan import WorkerPlan
 from fedcompass.deployment.supervision import Child, Restarts
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.site_link import Failed, FinishedTask
+from fedcompass.deployment.wire.site_link import Failed, FinishedTask, SpentBudget
 from fedcompass.errors import WorkerLost
 from fedcompass.vocabulary import Seconds
 
@@ -29,10 +29,14 @@ _STOPPING: Seconds = 10.0  # for the step in hand, when a task is given up
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What a worker has: its samples, and the digest of its model's layout."""
+    """What a worker has: its samples, and the digest of its model's layout.
+
+    leaving: why it can train nothing more (its privacy budget is spent); empty: it can.
+    """
 
     samples: int
     layout: str
+    leaving: str = ""
 
 
 class WorkerLink:
@@ -131,8 +135,9 @@ class WorkerLink:
             self._answer = None
 
     def _read(self, task: pb.Task, answer: dict[str, Any]) -> FinishedTask | Failed:
+        spent = SpentBudget(*answer["spent"]) if "spent" in answer else None
         if "failed" in answer:
-            return Failed(answer["failed"])
+            return Failed(answer["failed"], answer.get("budget_spent", False), spent)
         done = answer["done"]
         return FinishedTask(
             done["steps_done"],
@@ -140,6 +145,7 @@ class WorkerLink:
             done["samples"],
             done["loss"],
             self._payload(task),
+            spent,
         )
 
     def _payload(self, task: pb.Task) -> Path:
@@ -166,7 +172,7 @@ class WorkerLink:
             while line := await reader.readline():
                 record = json.loads(line)
                 if "task" not in record:
-                    self.facts = WorkerFacts(record["samples"], record["layout"])
+                    self.facts = WorkerFacts(**record)
                     self._up.set()
                 elif self._answer is not None and not self._answer.done():
                     self._answer.set_result(record)

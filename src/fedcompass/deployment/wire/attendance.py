@@ -40,6 +40,7 @@ class Attendance:
         limits: how long silence may last.
         notice: is told, in one line, what an operator may want to know.
         changed: is called when a site has come or gone.
+        departed: is called with a site that says it takes no further part.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class Attendance:
         limits: Limits,
         notice: Callable[[str], None],
         changed: Callable[[], None],
+        departed: "Callable[[Session], None]",
     ) -> None:
         self.sites: dict[str, Session] = {}  # connected now
         self._layout, self._orders, self._limits = layout, orders, limits
-        self._notice, self._changed = notice, changed
+        self._notice, self._changed, self._departed = notice, changed, departed
 
     def tell(self, site: str, message: pb.FromServer) -> bool:
         """Send a site a message; false: it is not connected."""
@@ -65,8 +67,12 @@ class Attendance:
         """Serve a site's stream until either side ends it."""
         session = Session(visitor.site, await self._hello(visitor.site, context), visitor.call)
         self._replace(session)
-        self.sites[session.site] = session
-        self._changed()
+        if session.hello.leaving:  # it is given nothing more, but hears what is still open
+            self._notice(f"{session.site} takes no part: {session.hello.leaving}")
+            self._departed(session)
+        else:
+            self.sites[session.site] = session
+            self._changed()
         speaking = asyncio.create_task(self._speak(session, context))
         try:
             await self._listen(session, context)

@@ -54,6 +54,7 @@ def read_from_site(raw: bytes) -> pb.FromSite:
         _match(_PROCESS, hello.process, "process")
         _match(_DIGEST, hello.layout, "layout")
         _check_count(hello.samples, "samples")
+        hello.leaving = one_line(hello.leaving)
     elif kind == "heartbeat":
         _match_or_empty(_TASK, message.heartbeat.task, "task")
     return message
@@ -122,6 +123,8 @@ def _check_answer(answer: pb.Answer) -> None:
     _match(_TASK, answer.task, "task")
     _check_count(answer.steps_done, "steps_done")
     _check_count(answer.samples, "samples")
+    if answer.budget_spent and not answer.error:
+        raise WireError("an answer says that a budget is spent, but not how far; allowed: an error")
     if answer.error:
         answer.error = one_line(answer.error)
         if answer.payload_bytes:

@@ -14,18 +14,20 @@ class FromSite(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "software", "process", "samples", "layout")
+    __slots__ = ("protocol", "software", "process", "samples", "layout", "leaving")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     software: str
     process: str
     samples: int
     layout: str
-    def __init__(self, protocol: _Optional[int] = ..., software: _Optional[str] = ..., process: _Optional[str] = ..., samples: _Optional[int] = ..., layout: _Optional[str] = ...) -> None: ...
+    leaving: str
+    def __init__(self, protocol: _Optional[int] = ..., software: _Optional[str] = ..., process: _Optional[str] = ..., samples: _Optional[int] = ..., layout: _Optional[str] = ..., leaving: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("task",)
@@ -106,7 +108,7 @@ class AnswerPart(_message.Message):
     def __init__(self, answer: _Optional[_Union[Answer, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("task", "form", "payload_bytes", "digest", "steps_done", "seconds", "samples", "loss", "error")
+    __slots__ = ("task", "form", "payload_bytes", "digest", "steps_done", "seconds", "samples", "loss", "error", "budget_spent", "epsilon", "delta")
     TASK_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +118,9 @@ class Answer(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_SPENT_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     task: str
     form: str
     payload_bytes: int
@@ -125,7 +130,10 @@ class Answer(_message.Message):
     samples: int
     loss: float
     error: str
-    def __init__(self, task: _Optional[str] = ..., form: _Optional[str] = ..., payload_bytes: _Optional[int] = ..., digest: _Optional[str] = ..., steps_done: _Optional[int] = ..., seconds: _Optional[float] = ..., samples: _Optional[int] = ..., loss: _Optional[float] = ..., error: _Optional[str] = ...) -> None: ...
+    budget_spent: bool
+    epsilon: float
+    delta: float
+    def __init__(self, task: _Optional[str] = ..., form: _Optional[str] = ..., payload_bytes: _Optional[int] = ..., digest: _Optional[str] = ..., steps_done: _Optional[int] = ..., seconds: _Optional[float] = ..., samples: _Optional[int] = ..., loss: _Optional[float] = ..., error: _Optional[str] = ..., budget_spent: _Optional[bool] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class AnswerReply(_message.Message):
     __slots__ = ("proceed", "receipt")

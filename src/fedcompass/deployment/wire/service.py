@@ -44,6 +44,7 @@ class FederationService:
         limits: what sites may do.
         notice: is told, in one line, what an operator may want to know.
         changed: is called when a site has come or gone.
+        departed: is called with a site that says it takes no further part.
 
     Raises:
         BlockingIOError: another server has the folder.
@@ -59,6 +60,7 @@ class FederationService:
         limits: Limits | None = None,
         notice: Callable[[str], None] = lambda _: None,
         changed: Callable[[], None] = lambda: None,
+        departed: Callable[[Session], None] = lambda _: None,
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = FolderLock(folder)
@@ -67,7 +69,7 @@ class FederationService:
         self._book = TaskBook(folder / "tasks.jsonl")
         self._models = ModelFiles(folder / "models")
         self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
-        self._attendance = Attendance(layout, self._orders, self.limits, notice, changed)
+        self._attendance = Attendance(layout, self._orders, self.limits, notice, changed, departed)
         self._visitors = Visitors(roster, self.limits)
         self._sums: SumRounds | None = None  # made when the first sum is asked for
         self._reviews = asyncio.get_running_loop().create_task(self._review())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import uniform
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeAlias
 
 import grpc
 
@@ -33,12 +33,19 @@ from fedcompass.vocabulary import Seconds
 if TYPE_CHECKING:
     from fedcompass.deployment.wire.sum_member import SumMember
 
-__all__ = ["Failed", "FinishedTask", "SiteLink", "is_admitted"]
+__all__ = ["Failed", "FinishedTask", "SiteLink", "SpentBudget", "is_admitted"]
 
 _BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
 
 _GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
+
+
+class SpentBudget(NamedTuple):
+    """What a site has spent of its privacy budget so far: ε, which holds with δ."""
+
+    epsilon: float
+    delta: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +57,25 @@ class FinishedTask:
     samples: int
     loss: float
     payload: Pieces | Path  # a file is taken over
+    spent: SpentBudget | None = None  # None: it was not trained privately
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A task came to nothing."""
+    """A task came to nothing.
 
-    reason: str  # one line that may leave the site
+    reason: one line that may leave the site.
+    budget_spent: the site's privacy budget allows no further step: it leaves.
+    spent: of that budget.
+    """
+
+    reason: str
+    budget_spent: bool = False
+    spent: SpentBudget | None = None
+
+
+class _Left(Exception):
+    """All is handed in, and the site may go."""
 
 
 Train: TypeAlias = Callable[[pb.Task, Path], Awaitable[FinishedTask | Failed]]
@@ -77,6 +96,8 @@ class SiteLink:
         proxy: http://host:port of an HTTP CONNECT proxy.
         limits: how long silence may last.
         notice: is told in one line what happens to the connection.
+        leaving: why the site takes no further tasks, and only hands in what it has; empty: it
+            takes part.
     """
 
     def __init__(
@@ -92,6 +113,7 @@ class SiteLink:
         proxy: str | None = None,
         limits: Limits | None = None,
         notice: Callable[[str], None] = lambda _: None,
+        leaving: str = "",
     ) -> None:
         self._address, self._identity, self._proxy = address, identity, proxy
         self._limits, self._notice, self.train = limits or Limits(), notice, train
@@ -101,6 +123,7 @@ class SiteLink:
             process=secrets.token_hex(16),
             samples=samples,
             layout=layout,
+            leaving=leaving,
         )
         self._models = ModelFiles(folder / "models")
         self._outbox = Outbox(folder / "answers")
@@ -111,14 +134,30 @@ class SiteLink:
         self._summing: asyncio.Task[None] | None = None
         self._to_send = asyncio.Event()
         self.name: str | None = None  # what the roster calls this site; None: not connected
+        self._in_step = False  # the server has said, on this connection, what it waits for
 
-    async def run(self) -> None:
-        """Take part until cancelled; whatever a connection fails of, it is tried again."""
+    @property
+    def _leaving(self) -> str:
+        """Why the site leaves, once all it has done is handed in; empty: it stays."""
+        reason: str = self._hello.leaving
+        return reason
+
+    async def run(self) -> str:
+        """Take part until cancelled, or until the site leaves: the reason, in one line.
+
+        Whatever a connection fails of, it is tried again.
+        """
         failures, last = 0, ""
         try:
             while True:
                 began = monotonic()
-                told = await self._one_connection()
+                try:
+                    told = await self._one_connection()
+                except _Left:
+                    return self._leaving
+                if self._leaving and all(a.budget_spent for a in self._outbox.waiting.values()):
+                    self._notice(told)
+                    return self._leaving  # there is nothing to hand in, and nobody to be told
                 if told != last:  # a server may be away for days
                     self._notice(told)
                 last = told
@@ -131,9 +170,12 @@ class SiteLink:
 
     async def _one_connection(self) -> str:
         """Attend and send answers until the connection ends; why it did."""
+        self._in_step = False
         try:
             async with open_channel(self._address, self._identity, self._proxy) as channel:
                 await _until_one_fails(self._attend(channel), self._send_answers(channel))
+        except _Left:
+            raise
         except Exception as error:
             return _told(error)
         finally:
@@ -147,6 +189,11 @@ class SiteLink:
             await _until_one_fails(self._beat(call), self._listen(channel, call))
         finally:
             call.cancel()
+
+    def _leave_if_done(self) -> None:
+        """Go, if the site wants to and nothing that it has done is left here."""
+        if self._leaving and self._in_step and self.task is None and not self._outbox.waiting:
+            raise _Left
 
     async def _beat(self, call: Any) -> Never:
         while True:
@@ -175,6 +222,9 @@ class SiteLink:
                 self._join_sum(channel, message.sum.id)
             case "withdrawn" if self.task is not None and self.task.id == message.withdrawn.task:
                 self._drop_work()
+            case "heartbeat":
+                self._in_step = True  # open tasks are told before it
+                self._leave_if_done()
             case _:
                 pass
 
@@ -211,8 +261,9 @@ class SiteLink:
 
     async def _carry_out(self, task: pb.Task) -> None:
         """Fetch, train, and keep the answer; a failure is an answer, too."""
-        model = await self._model(task)
-        if model is not None:
+        if self._leaving:
+            await self._keep(task, Failed(self._leaving, budget_spent=True))
+        elif (model := await self._model(task)) is not None:
             await self._keep(task, await self._trained(task, model))
         self.task = self._work = None
         self._to_send.set()
@@ -229,7 +280,12 @@ class SiteLink:
         """Put an answer on disk, however often that takes: the disk may be full for a while."""
         payload: Pieces | Path = ()
         if isinstance(done, Failed):
-            answer = pb.Answer(task=task.id, error=one_line(done.reason) or "failed")
+            answer = pb.Answer(
+                task=task.id,
+                error=one_line(done.reason) or "failed",
+                budget_spent=done.budget_spent,
+                samples=self._hello.samples if done.budget_spent else 0,
+            )
         else:
             answer = pb.Answer(
                 task=task.id,
@@ -240,6 +296,8 @@ class SiteLink:
                 loss=done.loss,
             )
             payload = done.payload if isinstance(done.payload, Path) else list(done.payload)
+        if done.spent is not None:
+            answer.epsilon, answer.delta = done.spent
         failures = 0
         while answer.task not in self._outbox.waiting:
             try:
@@ -312,6 +370,9 @@ class SiteLink:
                 if not receipt.accepted:
                     self._notice(f"the server refused an answer: {receipt.reason}")
                 self._outbox.drop(answer.task)
+                if answer.budget_spent:
+                    self._hello.leaving = answer.error
+            self._leave_if_done()
 
     async def _send(self, channel: Any, answer: pb.Answer) -> pb.Receipt | None:
         """Send an answer; its receipt, or None: try again."""

@@ -66,6 +66,13 @@ class Transport(Protocol):
         """Who is connected now."""
         ...
 
+    def departures(self) -> list[Reply]:
+        """Sites that have said since the last call, unasked, that they take no further part.
+
+        The error is why; the facts are `site`, `samples` and `budget_spent`.
+        """
+        ...
+
     def push(
         self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
     ) -> MessageId | None:

@@ -1,4 +1,4 @@
-"""A run's metrics in TensorBoard or MLflow, while it runs or afterwards."""
+"""A run's metrics in TensorBoard, MLflow or Weights & Biases, while it runs or afterwards."""
 
 from fedcompass.report.tracking.followed_run import (
     FollowedRun,

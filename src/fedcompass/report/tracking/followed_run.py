@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
@@ -21,6 +22,7 @@ from fedcompass.report.tracking.measures import (
     evaluation_point,
     summary_metrics,
 )
+from fedcompass.report.written import write_report
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["FollowedRun", "OpenTracker", "Status", "Tracker", "track"]
@@ -34,6 +36,11 @@ Status: TypeAlias = Literal["finished", "stopped", "failed"]
 class Tracker(Protocol):
     """One run in a tracking tool."""
 
+    @property
+    def keeps_files(self) -> bool:
+        """Whether it wants files."""
+        ...
+
     def settings(self, values: Mapping[str, Any]) -> None:
         """Take the run's settings, by dotted key."""
         ...
@@ -44,6 +51,10 @@ class Tracker(Protocol):
 
     def flush(self) -> None:
         """Send on what was kept back."""
+        ...
+
+    def files(self, paths: Sequence[Path]) -> None:
+        """Keep a finished run's report and models, by their files' names."""
         ...
 
     def close(self, summary: Mapping[str, float], status: Status) -> None:
@@ -149,11 +160,27 @@ class FollowedRun:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.catch_up()
         summary = summary_metrics(self._files.summary() or {})
+        if summary:
+            self._hand_over_files()
         for tracker in list(self._trackers):
             try:
                 tracker.close(summary, _status(kind))
             except Exception as failure:  # as above
                 self._drop(tracker, failure)
+
+    def _hand_over_files(self) -> None:
+        keepers = [tracker for tracker in self._trackers if tracker.keeps_files]
+        if not keepers:
+            return
+        with TemporaryDirectory(prefix="fedcompass-") as folder:
+            report = write_report([self._files], Path(folder) / "report.html")
+            models = (self._files.path / f"{name}.safetensors" for name in ("final", "best"))
+            paths = [report, *(model for model in models if model.exists())]
+            for tracker in keepers:
+                try:
+                    tracker.files(paths)
+                except Exception as error:  # as above
+                    self._drop(tracker, error)
 
 
 def _status(kind: type[BaseException] | None) -> Status:

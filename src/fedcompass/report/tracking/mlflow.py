@@ -1,9 +1,9 @@
-"""Runs in MLflow: settings as parameters, metrics by version, the summary at the end."""
+"""Runs in MLflow: settings as parameters, metrics by version; at last summary, report, models."""
 
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -109,6 +109,8 @@ class MlflowTracker:
     shows the run's time.
     """
 
+    keeps_files = True
+
     def __init__(self, client: "MlflowClient", experiment: str, name: str) -> None:
         self._client = client
         self._began = time()
@@ -142,6 +144,12 @@ class MlflowTracker:
             batch, self._kept = self._kept[:_BATCH_METRICS], self._kept[_BATCH_METRICS:]
             with _quiet():
                 self._client.log_batch(self._run, metrics=batch)
+
+    def files(self, paths: Sequence[Path]) -> None:
+        """Log the files as artifacts."""
+        for path in paths:
+            with _quiet():
+                self._client.log_artifact(self._run, str(path))
 
     def close(self, summary: Mapping[str, float], status: Status) -> None:
         """Log the summary and end the run."""

@@ -1,6 +1,6 @@
 """Runs in TensorBoard: one folder of event files per run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import time
@@ -41,6 +41,8 @@ class TensorBoardTracker:
     axis shows the run's time. A run written to the same folder before is hidden, not mixed in.
     """
 
+    keeps_files = False
+
     def __init__(self, root: Path, name: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
@@ -64,6 +66,9 @@ class TensorBoardTracker:
     def flush(self) -> None:
         """Write to disk."""
         self._writer.flush()
+
+    def files(self, paths: Sequence[Path]) -> None:
+        """Keep none: TensorBoard has no place for them."""
 
     def close(self, summary: Mapping[str, float], status: Status) -> None:
         """Put a run that is over into the table of runs (HPARAMS)."""
