@@ -99,8 +99,8 @@ def test_a_value_out_of_range_is_refused_with_its_field_and_what_is_allowed(
         (
             BufferedSettings,
             "K",
-            "buffered has no setting 'K'; it has: min_clients, weights, quarantine_after, pace, "
-            "steps, buffer_size",
+            "buffered has no setting 'K'; it has: min_clients, weights, merge_at_least, "
+            "quarantine_after, pace, steps, buffer_size",
         ),
     ],
 )
