@@ -1,64 +1,57 @@
-"""CPU seconds of one secure round, at a member and at the server, beside plain sums."""
+"""What a secure merge costs beside a plain one: CPU seconds and bytes."""
 
-import operator
-import os
-from collections.abc import Callable
+import sys
 from time import process_time
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from fedcompass.secure_aggregation.member import MaskingMember
-from fedcompass.secure_aggregation.messages import FromMember, Send, SumOpened, Unsigned
-from fedcompass.secure_aggregation.server_round import ServerRound
+from fedcompass.secure_aggregation.messages import SumOpened
 from fedcompass.secure_aggregation.terms import terms_for
+from fedcompass.simulation.local_rounds import RoundCost, open_locally
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class Clock:
-    """CPU seconds spent inside what it runs."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        begun = process_time()
-        result = work(*args, **kwargs)
-        self.seconds += process_time() - begun
-        return result
+SITES = (5, 20, 50)
+PARAMETERS = (600_000, 11_000_000)
+GOAL_SITES, GOAL_PARAMETERS, GOAL_SECONDS = 20, 600_000, 1.0
 
 
-def round_seconds(count: int, length: int) -> tuple[float, float, float]:
-    """Of a member, on average; of the server; and of a plain sum of the same vectors."""
+def one_merge(count: int, length: int) -> tuple[RoundCost, float]:
+    """The cost of a merge by masked sums, and the CPU seconds of a plain one."""
     names = tuple(f"site-{number:03}" for number in range(count))
     terms = terms_for("benchmark", 1, names, length, clip=1.0)
-    values = np.random.default_rng(0).uniform(-1, 1, length).astype(np.float32)
-    members = {name: MaskingMember(name, Unsigned(), os.urandom) for name in names}
-    at_members, at_server, plain, server = Clock(), Clock(), Clock(), ServerRound(terms)
-    waiting: list[FromMember] = [
-        at_members.run(member.begin, terms, values, 1 / count) for member in members.values()
-    ]
-    while waiting:
-        for output in at_server.run(server.handle, waiting.pop(0)):
-            if isinstance(output, Send):
-                waiting += at_members.run(members[output.to].handle, output.message)
-            else:
-                assert isinstance(output, SumOpened)
-                assert np.abs(output.values - values).max() <= terms.encoding.error_bound
-    total = np.zeros_like(values)
+    values = np.random.default_rng(0).uniform(-1, 1, length)
+    mine = values / count
+    end, cost = open_locally(terms, dict.fromkeys(names, mine))
+    assert isinstance(end, SumOpened)
+    assert np.abs(end.values - values).max() <= terms.encoding.error_bound + 1e-12
+    plain = values.astype(np.float32)
+    total = np.zeros_like(plain)
+    began = process_time()
     for _ in names:
-        plain.run(operator.iadd, total, values)
-    return at_members.seconds / count, at_server.seconds, plain.seconds
+        total += (1 / count) * plain
+    return cost, process_time() - began
 
 
 def main() -> None:
-    for count, length in ((5, 600_000), (20, 600_000)):
-        member, server, plain = round_seconds(count, length)
+    sizes = [int(size) for size in sys.argv[1:]] or PARAMETERS
+    costs: dict[tuple[int, int], float] = {}
+    print("| sites | parameters | member, s | server, s | server / plain | bytes up / plain |")
+    print("|---|---|---|---|---|---|")
+    for length in sizes:
+        for count in SITES:
+            cost, plain = one_merge(count, length)
+            up = cost.bytes_up / (4 * length * count)
+            print(
+                f"| {count} | {length / 1e6:g} M | {cost.member_seconds:.2f} | "
+                f"{cost.server_seconds:.2f} | {cost.server_seconds / plain:.0f} | {up:.3f} |",
+                flush=True,
+            )
+            costs[count, length] = cost.member_seconds + cost.server_seconds
+    whole = costs.get((GOAL_SITES, GOAL_PARAMETERS))
+    if whole is not None:
+        said = "met" if whole < GOAL_SECONDS else "missed"
         print(
-            f"{count} members, {length} values: {member:.2f} s each, {server:.2f} s at the server "
-            f"(goal: below 1), a plain sum {plain:.3f} s"
+            f"goal, {GOAL_SITES} sites and {GOAL_PARAMETERS / 1e6:g} M: a merge below "
+            f"{GOAL_SECONDS:g} s; a member's and the server's CPU: {whole:.2f} s, {said}"
         )
 
 

@@ -336,6 +336,7 @@ def test_a_version_is_copied_once_and_merges_leave_the_copy_alone() -> None:
 
 def with_tensors(**vectors: Tensor) -> Callable[[Update], Update]:
     def change(update: Update) -> Update:
+        assert update.tensors is not None
         return replace(update, tensors=replace(update.tensors, **vectors))
 
     return change
@@ -565,6 +566,7 @@ def test_compass_holds_a_buffer_for_each_open_group_with_answers_and_one_for_lat
 def test_an_update_is_let_go_as_soon_as_it_is_folded() -> None:
     made = of_two("fedavg", steps=4)
     update = answer_of(made, "a", [1.0, 1.0, 1.0])
+    assert update.tensors is not None
     vector = weakref.ref(update.tensors.trainable)
     made.receive(1.0, update)
     del update

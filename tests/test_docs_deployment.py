@@ -101,7 +101,8 @@ def test_every_line_of_the_audit_log_is_explained() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in source)
     said = set(re.findall(r'audit\.say\(\s*"([a-z ]+)"', code))
     said |= set(re.findall(r'(?:return|self\._add\()\s*"([a-z ]+)", ', code)) & {
-        "joined", "accepted", "refused", "task lost", "left", "readmitted", "merged", "quarantined"
+        "joined", "accepted", "refused", "task lost", "left", "readmitted", "merged", "quarantined",
+        "waits",
     }  # fmt: skip
     assert len(said) > 12
     assert [what for what in sorted(said) if f"`{what}`" not in TEXTS["operations"]] == []

@@ -165,6 +165,7 @@ def test_area_averages_model_buffers_and_never_adds_them() -> None:
     made = of_two("fedasync", steps=4, since_last=True, **PLAIN_SUM)
     for at in (1.0, 2.0, 3.0):
         update = answer_of(made, "b", [1.0, 2.0, 3.0])
+        assert update.tensors is not None
         update.tensors.averaged.fill_(8.0)
         made.receive(at, update)
     assert made.model.averaged.tolist() == pytest.approx([8.0 * (1 - 0.25**3)])

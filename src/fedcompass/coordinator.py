@@ -20,6 +20,7 @@ from fedcompass.aggregation import (
     check_update,
 )
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
+from fedcompass.aggregation.weighted_sum import WeightedSum
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import (
@@ -27,6 +28,7 @@ from fedcompass.scheduling.commands import (
     Commit,
     Fold,
     FoldAgain,
+    Hold,
     Quarantine,
     SetDeadline,
     StartTraining,
@@ -40,9 +42,11 @@ from fedcompass.scheduling.events import (
     TaskLost,
     UpdateArrived,
     UpdateRefused,
+    UpdateReturned,
 )
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.strategies import Strategy
+from fedcompass.summed_merges import SummedMerges, SumSource
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Refusal, Seconds, Steps, TaskId
 
 __all__ = ["Coordinator", "Order", "Receipt", "Update"]
@@ -55,6 +59,7 @@ Order: TypeAlias = StartTraining | SetDeadline | Quarantine
 class Update:
     """A client's answer to a task, as it came in: nothing about it is trusted yet.
 
+    tensors: None where the client keeps them until a merge asks for a sum.
     epsilon: what the client says it has spent of its privacy budget; None: it has none.
     """
 
@@ -62,7 +67,7 @@ class Update:
     task: TaskId
     version: ModelVersion
     steps_done: Steps
-    tensors: FlatState
+    tensors: FlatState | None
     compute_seconds: Seconds | None = None
     epsilon: float | None = None
 
@@ -80,6 +85,13 @@ class Coordinator:
 
     Updates are folded into their buffer as they arrive, so the server's memory grows with the
     number of open groups, not with the number of clients.
+
+    Args:
+        strategy: decides who trains how long, and how updates are merged.
+        layout: the model's.
+        model: to begin with; it is changed in place.
+        journal: is told of every event and command.
+        sums: where a merge's sum comes from, if nobody is to see single updates.
     """
 
     def __init__(
@@ -88,6 +100,7 @@ class Coordinator:
         layout: Layout,
         model: FlatState,
         journal: Journal | None = None,
+        sums: SumSource | None = None,
     ) -> None:
         self._strategy = strategy
         self.scheduler: Scheduler = strategy.new_scheduler()
@@ -96,6 +109,11 @@ class Coordinator:
         self._aggregator: Aggregator = strategy.new_aggregator(model)
         self._memory: ClientMemory = strategy.new_memory(model)
         self._guard: GuardSettings = strategy.guard
+        self._summed: SummedMerges | None = None
+        if sums is not None:
+            assert isinstance(self._aggregator, WeightedSum)  # a secured strategy has one
+            self._summed = SummedMerges(self._aggregator, self._memory, sums)
+        self._returned: list[UpdateReturned] = []  # that the scheduler has to be told of
         self._snapshot: FlatState | None = None  # copy of the model, shared by a version's tasks
         self._starts: dict[ModelVersion, FlatState] = {}  # of the orders given last
 
@@ -174,7 +192,8 @@ class Coordinator:
             steps_done=update.steps_done,
             compute_seconds=_plausible(update.compute_seconds),
         )
-        return Receipt(None, self._handle(arrived, update.tensors, update.epsilon, **notes))
+        orders = self._handle(arrived, update.tensors, update.epsilon, **notes)
+        return Receipt(None, orders)
 
     def refuse(
         self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate, **notes: Any
@@ -188,12 +207,23 @@ class Coordinator:
     ) -> list[Order]:
         """Repeat an event of this run's own journal, checked when it happened, after a crash.
 
+        Updates that a repeated merge left out are in the journal, too; `return_left_out` says at
+        its end which the crash cut off.
+
         Args:
             event: what happened.
             tensors: of an update.
             epsilon: what its client had spent of its privacy budget.
         """
-        return self._handle(event, tensors, epsilon)
+        if isinstance(event, UpdateReturned):
+            self._returned = [one for one in self._returned if one.task != event.task]
+        return self._carry_out_all(event, tensors, epsilon)
+
+    def return_left_out(self) -> None:
+        """Tell the scheduler which updates merges have left out: they wait for the next."""
+        returned, self._returned = self._returned, []
+        for event in returned:
+            self._carry_out_all(event)
 
     def _inspect(self, update: Update) -> RefusedUpdate | None:
         """The reason to refuse an update, if there is one; the cheap checks first."""
@@ -212,10 +242,28 @@ class Coordinator:
             return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=message)
         if update.steps_done == 0:
             return None  # a lost task: its tensors are not looked at
+        if update.tensors is None:
+            return None  # its client keeps them, and checks them itself
+        if self._summed is not None:
+            return check_update(update.tensors, self.layout, GuardSettings())
         reference = self.model if self.payload == "model" else None
         return check_update(update.tensors, self.layout, self._guard, reference)
 
     def _handle(
+        self,
+        event: Event,
+        tensors: FlatState | None = None,
+        epsilon: float | None = None,
+        **notes: Any,
+    ) -> list[Order]:
+        orders = self._carry_out_all(event, tensors, epsilon, **notes)
+        if self._returned:
+            starts, self._starts = self._starts, {}
+            self.return_left_out()
+            self._starts = starts
+        return orders
+
+    def _carry_out_all(
         self,
         event: Event,
         tensors: FlatState | None = None,
@@ -238,9 +286,8 @@ class Coordinator:
             case Fold() | FoldAgain():
                 self._fold(command, tensors, epsilon)
             case Commit():
-                self._aggregator.commit(command.buffers)
-                self._memory.merged(fold.task for fold in command.contributions)
-                self._snapshot = None
+                self.journal.command(command, **self._commit(command))
+            case Hold():
                 self.journal.command(command)
             case StartTraining():
                 start = self.snapshot()  # before a later merge changes it
@@ -259,21 +306,51 @@ class Coordinator:
                 assert_never(command)
         return None
 
+    def _commit(self, command: Commit) -> dict[str, Any]:
+        """Merge; returns notes for the journal."""
+        self._snapshot = None
+        if self._summed is None:
+            self._aggregator.commit(command.buffers)
+            self._memory.merged(fold.task for fold in command.contributions)
+            return {}
+        left = self._summed.commit(command, self.scheduler.roster.members.keys())
+        for fold in left.waiting:
+            self._returned.append(
+                UpdateReturned(
+                    at=self.scheduler.now,
+                    client=fold.client,
+                    task=fold.task,
+                    staleness=fold.staleness,
+                    share=fold.share,
+                    steps=fold.steps,
+                )
+            )
+        return left.all_notes
+
     def _fold(
         self, command: Fold | FoldAgain, tensors: FlatState | None, epsilon: float | None
     ) -> None:
         contribution = Contribution(
             staleness=command.staleness, share=command.share, steps=command.steps
         )
+        weight = self._folded(command, tensors, contribution)
+        spent = {} if epsilon is None or isinstance(command, FoldAgain) else {"epsilon": epsilon}
+        self.journal.command(command, weight=weight, **spent)
+
+    def _folded(
+        self, command: Fold | FoldAgain, tensors: FlatState | None, contribution: Contribution
+    ) -> float:
+        """Add an update to its buffer, or note that it is ready; its weight."""
         client, buffer = command.client, command.buffer
+        if self._summed is not None:
+            assert isinstance(command, Fold)  # who repeats updates is refused
+            return self._summed.fold(command, contribution, tensors)
         if isinstance(command, FoldAgain):
             prepared = self._memory.repeated(client, contribution)
         else:
             assert tensors is not None  # only an arrival folds, and it brings its tensors
             prepared = self._memory.prepared(client, command.task, buffer, tensors, contribution)
-        weight = self._aggregator.fold(buffer, *prepared)
-        spent = {} if epsilon is None or isinstance(command, FoldAgain) else {"epsilon": epsilon}
-        self.journal.command(command, weight=weight, **spent)
+        return self._aggregator.fold(buffer, *prepared)
 
     def state(
         self, starts: Mapping[ModelVersion, FlatState]
@@ -294,6 +371,9 @@ class Coordinator:
             "aggregator": aggregator.facts,
             "memory": memory,
         }
+        if self._summed is not None:
+            waiting, facts["summed"] = self._summed.state()
+            tensors |= waiting
         return tensors, facts
 
     def restore(
@@ -318,6 +398,12 @@ class Coordinator:
             # Checkpoints from before there was anything to keep of clients have no "memory".
             memory.restore(tensors, facts.get("memory", {}))
             starts = self._starts_in(tensors)
+            if ("summed" in facts) != (self._summed is not None):
+                raise CheckpointError(
+                    "secure.enabled was changed after the checkpoint; put it back to resume"
+                )
+            if self._summed is not None:
+                self._summed.restore(tensors, facts["summed"], memory)
             self._aggregator.restore(AggregatorState(dict(tensors), facts["aggregator"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint is incomplete: {error!r}; use another") from None

@@ -21,6 +21,7 @@ from fedcompass.paper_settings import authors_settings, paper_settings, strategy
 from fedcompass.settings import Settings, merged
 from fedcompass.settings.data import PartitionSettings
 from fedcompass.settings.privacy import PrivacySettings
+from fedcompass.settings.secure import FEWEST_CLIENTS, SecureSettings
 from fedcompass.settings.simulation import FleetSettings
 from fedcompass.settings.training import (
     REGRESSION,
@@ -132,6 +133,7 @@ class Experiment(Settings):
     fleet: FleetSettings = FleetSettings()
     local: LocalSettings = LocalSettings()
     privacy: PrivacySettings = PrivacySettings()
+    secure: SecureSettings = SecureSettings()
     strategy: dict[str, Any] = Field(default_factory=lambda: {"name": "fedcompass"})
     """`name`, or your own by package.module:name or FILE.py:name (docs/own-strategy.md), and any
     setting of that strategy."""
@@ -197,6 +199,11 @@ class Experiment(Settings):
             raise ValueError("stop_at_target is true, but there is no target; set target")
         self._check_run_at_least()
         self.privacy.check_clients(self.fleet.clients)
+        if self.secure.enabled and self.fleet.clients < FEWEST_CLIENTS:
+            raise ValueError(
+                f"secure.enabled is true with {self.fleet.clients} clients; allowed: "
+                f"{FEWEST_CLIENTS} or more, or no sum would ever be opened"
+            )
         return self
 
     def _check_run_at_least(self) -> None:
@@ -214,9 +221,8 @@ class Experiment(Settings):
     def chosen_strategy(self) -> Strategy:
         """The strategy with its settings; it starts when all clients have joined."""
         settings = {key: value for key, value in self.strategy.items() if key != "name"}
-        return strategies.strategy(
-            self.strategy["name"], **settings, min_clients=self.fleet.clients
-        )
+        make = strategies.secured if self.secure.enabled else strategies.strategy
+        return make(self.strategy["name"], **settings, min_clients=self.fleet.clients)
 
     def with_settings(self, changes: Mapping[str, Any]) -> "Experiment":
         """The same experiment with some settings changed, nested tables key by key.
@@ -244,6 +250,8 @@ class Experiment(Settings):
             del record["partition"]  # the problem brings its own
         if not self.privacy.is_on:
             del record["privacy"]  # records from before there was any are of the same experiments
+        if not self.secure.enabled:
+            del record["secure"]  # likewise
         record.setdefault("target", _UNSET)
         record["evaluation"].setdefault("every_updates", _UNSET)
         return record

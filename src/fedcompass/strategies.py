@@ -24,6 +24,7 @@ from fedcompass.scheduling.registry import PolicyKind, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.settings import Settings, merged, unknown_key
 from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
+from fedcompass.settings.secure import FEWEST_CLIENTS
 from fedcompass.strategy_summaries import SUMMARIES
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ __all__ = [
     "known_keys",
     "names",
     "register",
+    "secured",
     "strategy",
     "summary",
     "variants",
@@ -343,11 +345,55 @@ def _check_together(made: Strategy) -> None:
             f"absent of {made.name!r} is {absent!r} with since_last true, where every client "
             "counts in each model already; allowed: 'skip'"
         )
+    if scheduling.merge_at_least > 1 and (made.by_tiers or scheduling.repeats_updates):
+        why = "tiers are merged one by one" if made.by_tiers else "absent clients are remembered"
+        raise SettingsError(
+            f"merge_at_least of {made.name!r} is {scheduling.merge_at_least}; allowed: 1, since "
+            f"{why}"
+        )
     if made.by_tiers and rule.server.delay_limit is not None:
         raise SettingsError(
             f"server.delay_limit of {made.name!r} is {rule.server.delay_limit}; allowed: "
             "unset, since its model is a mean of tier models and not a sum of updates"
         )
+
+
+def secured(name: str, **settings: Any) -> Strategy:
+    """A strategy whose merges are sums of the updates of three clients or more.
+
+    Raises:
+        SettingsError: it needs single updates; with what to use instead.
+    """
+    made = strategy(name, **settings)
+    _check_secure(made)
+    fewest = max(FEWEST_CLIENTS, made.scheduling.merge_at_least)
+    return strategy(name, **settings | {"merge_at_least": fewest})
+
+
+def _check_secure(made: Strategy) -> None:
+    rule = made.aggregation
+    told = {
+        "merges every update by itself; use fedbuff": made.scheduler == "immediate",
+        "merges tier by tier, and a tier may be one client; use fedcompass or metronome": (
+            made.by_tiers
+        ),
+        "has a rule of your own, which gets single updates; use one of ours": (
+            made.own_rule is not None
+        ),
+        "has payload 'model'; use its variant 'share'": rule.payload == "model",
+        "has calibrated true, which keeps each client's last update; set it to false": (
+            rule.calibrated
+        ),
+        "has since_last true, which keeps each client's last model; set it to false": (
+            rule.since_last
+        ),
+        "has absent 'remember', which keeps each client's last update; use 'skip' or 'catch-up'": (
+            made.scheduling.repeats_updates
+        ),
+    }
+    for why, holds in told.items():
+        if holds:
+            raise SettingsError(f"secure.enabled is true, but {made.name!r} {why}")
 
 
 def variants(name: str) -> list[str]:

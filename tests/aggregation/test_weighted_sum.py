@@ -412,3 +412,32 @@ def test_server_state_of_another_size_is_refused() -> None:
     saved.tensors["server.velocity"] = torch.ones(2)
     with pytest.raises(CheckpointError, match=r"'server\.velocity' is"):
         compass.restore(saved)
+
+
+# Sums that were made elsewhere
+
+
+def test_a_sum_that_was_made_elsewhere_is_merged_like_the_updates_in_it() -> None:
+    settings: dict[str, Any] = {"normalized": True, "scale": "mean-share", "weighting": "share"}
+    seen, unseen = weighted_sum(**settings), weighted_sum(**settings)
+    updates = [(state(4.0, 0.0, 8.0), by(0.25, steps=2)), (state(2.0, 6.0, 1.0), by(0.5, steps=4))]
+    total = state(0.0, 0.0, 0.0, averaged=0.0)
+    for update, contribution in updates:
+        seen.fold(0, update, contribution)
+        step_weight, weight = unseen.weights(0, contribution)
+        total.trainable.add_(update.trainable, alpha=step_weight)
+        total.averaged.add_(update.averaged, alpha=weight)
+    unseen.put(0, total, [contribution for _, contribution in updates])
+    seen.commit((0,))
+    unseen.commit((0,))
+    assert trainable(unseen) == pytest.approx(trainable(seen))
+    assert unseen.model.averaged.tolist() == pytest.approx(seen.model.averaged.tolist())
+
+
+def test_a_sum_is_put_into_an_empty_buffer_of_the_right_layout_only() -> None:
+    rule = weighted_sum()
+    rule.fold(0, state(1.0, 1.0, 1.0), by())
+    with pytest.raises(ValueError, match="holds updates; commit it before a sum is put there"):
+        rule.put(0, state(1.0, 1.0, 1.0), [by()])
+    with pytest.raises(LayoutMismatch):
+        rule.put(1, state(1.0, 1.0), [by()])

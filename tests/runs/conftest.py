@@ -123,7 +123,7 @@ class RandomRun:
         )
         luck = self._random.random() * (0.3 if order.client == "client 4" else 1.0)
         if luck < 0.1:
-            update.tensors.trainable[1] = torch.nan
+            numbers[1] = torch.nan
         elif luck < 0.15:
             update = replace(update, version=order.version + 1)
         return partial(self._receive, update)

@@ -6,6 +6,7 @@ from fedcompass.scheduling.commands import (
     Command,
     Commit,
     Fold,
+    Hold,
     Quarantine,
     SetDeadline,
     StartTraining,
@@ -39,6 +40,7 @@ def compass(
     weights: Weights = "samples",
     pace: PaceSettings | None = None,
     quarantine_after: int = 3,
+    merge_at_least: int = 1,
 ) -> Scheduler:
     """Compass with the settings of the paper's figures."""
     settings = CompassSettings(
@@ -49,6 +51,7 @@ def compass(
         weights=weights,
         pace=pace or PaceSettings(),
         quarantine_after=quarantine_after,
+        merge_at_least=merge_at_least,
     )
     return Scheduler(Compass(settings))
 
@@ -145,6 +148,10 @@ def first(at: float, client: str, task: int, share: float, staleness: int = 0) -
 
 def commit(at: float, version: int, buffers: tuple[int, ...], *folds: Fold) -> Commit:
     return Commit(at=at, version=version, buffers=buffers, contributions=tuple(folds))
+
+
+def hold(at: float, *buffers: int) -> Hold:
+    return Hold(at=at, buffers=buffers)
 
 
 def deadline(at: float, group: int) -> SetDeadline:

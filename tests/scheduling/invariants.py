@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from fedcompass.scheduling.commands import (
+    DIRECT,
     Command,
     Commit,
     Fold,
     FoldAgain,
+    Hold,
     Quarantine,
     SetDeadline,
     StartTraining,
@@ -28,6 +30,7 @@ from fedcompass.scheduling.events import (
     TaskLost,
     UpdateArrived,
     UpdateRefused,
+    UpdateReturned,
 )
 from fedcompass.scheduling.immediate import Immediate
 from fedcompass.scheduling.metronome import Metronome
@@ -76,6 +79,8 @@ class Watched:
                     self._check_again(command)
                 case Commit():
                     self._check_commit(command)
+                case Hold():
+                    self._check_hold(command, event)
                 case StartTraining():
                     self._check_start(command, event)
                 case SetDeadline():
@@ -105,7 +110,7 @@ class Watched:
             case ClientJoined():
                 self.quarantined.discard(event.client)
                 self.present.setdefault(event.client)
-            case ClientLost() | DeadlinePassed():
+            case ClientLost() | DeadlinePassed() | UpdateReturned():
                 pass
             case _:
                 assert_never(event)
@@ -155,8 +160,22 @@ class Watched:
         assert again.client not in self.repeated, "once for each merge"
         self.repeated[again.client] = again.buffer
 
+    def _check_hold(self, hold: Hold, event: Event) -> None:
+        """It is for want of clients; one that comes back was gone in between."""
+        held = {fold.client for buffer in hold.buffers for fold in self.buffers[buffer]}
+        if isinstance(event, ClientJoined):
+            held.discard(event.client)
+        assert len(held & set(self.scheduler.roster.members)) < self._fewest
+        assert self._fewest > 1
+
+    @property
+    def _fewest(self) -> int:
+        return self.scheduler.settings.merge_at_least
+
     def _check_commit(self, commit: Commit) -> None:
         clients = {fold.client for fold in commit.contributions}
+        assert len(clients) >= self._fewest
+        assert self._fewest == 1 or DIRECT not in commit.buffers
         assert not clients & set(self.repeated), "only who is absent is repeated"
         assert set(self.repeated.values()) <= set(commit.buffers)
         self.repeated = {}
@@ -167,7 +186,8 @@ class Watched:
         assert expected, "a merge merges something"
         assert not self.merged & {fold.task for fold in expected}, "and only once"
         self.merged |= {fold.task for fold in expected}
-        if isinstance(self.scheduler.policy, Synchronous | Tiered):
+        one_round = self._fewest == 1  # else updates of several rounds may be in a merge
+        if one_round and isinstance(self.scheduler.policy, Synchronous | Tiered):
             per_sample = [fold.share / self.samples[fold.task] for fold in expected]
             assert max(per_sample) <= min(per_sample) * (1 + 1e-9), "weights in proportion"
 
@@ -228,7 +248,8 @@ class Watched:
             accounted += group.arrived
         assert sorted(accounted) == sorted(waiting), "who waits, waits in a group with a deadline"
         in_buffers = {buffer for buffer in self.buffers if buffer > 0}
-        assert in_buffers <= {group.id for group in policy.open_groups}, "no buffer is forgotten"
+        held = set(self.scheduler.roster.held)
+        assert in_buffers <= held | {group.id for group in policy.open_groups}, "none is forgotten"
 
     def _check_beats(self, policy: Metronome, waiting: list[str]) -> None:
         accounted = policy.waits_for_first_merge
@@ -248,6 +269,7 @@ class Watched:
             assert self.tasks, "the warm-up waits for somebody"
         in_buffers = {buffer for buffer in self.buffers if buffer > 0}
         to_be_merged = {beat.id for beat in policy.open_beats} | set(policy.early_buffers)
+        to_be_merged |= set(self.scheduler.roster.held)
         assert in_buffers <= to_be_merged, "no buffer is forgotten"
         if self.buffers and not self.quarantined and self.tasks and policy.early_buffers:
             assert policy.open_beats, "what came early has a merge to wait for"

@@ -199,6 +199,7 @@ class CompassInAnyOrder(AnyOrder):
         latest=st.sampled_from([1.0, 1.2, 2.0]),
         min_clients=FEW,
         quarantine_after=FEW,
+        merge_at_least=FEW,
         pace=PACES,
     )
     def compass(
@@ -208,6 +209,7 @@ class CompassInAnyOrder(AnyOrder):
         latest: float,
         min_clients: int,
         quarantine_after: int,
+        merge_at_least: int,
         pace: PaceSettings,
     ) -> None:
         settings = CompassSettings(
@@ -216,6 +218,7 @@ class CompassInAnyOrder(AnyOrder):
             latest=latest,
             min_clients=min_clients,
             quarantine_after=quarantine_after,
+            merge_at_least=merge_at_least,
             pace=pace,
         )
         self.begin(lambda: Compass(settings), min_steps, min_steps + extra)
@@ -229,6 +232,7 @@ class MetronomeInAnyOrder(AnyOrder):
         clients=st.tuples(FEW, FEW),
         weights=st.sampled_from(["samples", "equal"]),
         absent=st.sampled_from(["skip", "remember", "catch-up"]),
+        merge_at_least=FEW,
         pace=PACES,
     )
     def metronome(
@@ -239,6 +243,7 @@ class MetronomeInAnyOrder(AnyOrder):
         clients: tuple[int, int],
         weights: Weights,
         absent: Literal["skip", "remember", "catch-up"],
+        merge_at_least: int,
         pace: PaceSettings,
     ) -> None:
         settings = MetronomeSettings(
@@ -250,16 +255,20 @@ class MetronomeInAnyOrder(AnyOrder):
             quarantine_after=clients[1],
             weights=weights,
             absent=absent,
+            merge_at_least=1 if absent == "remember" else merge_at_least,  # others are refused
             pace=pace,
         )
         self.begin(lambda: Metronome(settings), steps[0], sum(steps))
 
 
 class SynchronousInAnyOrder(AnyOrder):
-    @initialize(min_clients=FEW, quarantine_after=FEW)
-    def synchronous(self, min_clients: int, quarantine_after: int) -> None:
+    @initialize(min_clients=FEW, quarantine_after=FEW, merge_at_least=FEW)
+    def synchronous(self, min_clients: int, quarantine_after: int, merge_at_least: int) -> None:
         settings = FixedStepsSettings(
-            steps=10, min_clients=min_clients, quarantine_after=quarantine_after
+            steps=10,
+            min_clients=min_clients,
+            quarantine_after=quarantine_after,
+            merge_at_least=merge_at_least,
         )
         self.begin(lambda: Synchronous(settings), 10, 10)
 
@@ -274,10 +283,16 @@ class ImmediateInAnyOrder(AnyOrder):
 
 
 class BufferedInAnyOrder(AnyOrder):
-    @initialize(size=st.integers(1, 6), min_clients=FEW, quarantine_after=FEW)
-    def buffered(self, size: int, min_clients: int, quarantine_after: int) -> None:
+    @initialize(size=st.integers(1, 6), min_clients=FEW, quarantine_after=FEW, merge_at_least=FEW)
+    def buffered(
+        self, size: int, min_clients: int, quarantine_after: int, merge_at_least: int
+    ) -> None:
         settings = BufferedSettings(
-            steps=10, buffer_size=size, min_clients=min_clients, quarantine_after=quarantine_after
+            steps=10,
+            buffer_size=size,
+            min_clients=min_clients,
+            quarantine_after=quarantine_after,
+            merge_at_least=merge_at_least,
         )
         self.begin(lambda: buffered(settings), 10, 10)
 

@@ -27,6 +27,7 @@ def test_the_defaults() -> None:
         "warm_up": "min",
         "min_clients": 1,
         "weights": "samples",
+        "merge_at_least": 1,
         "quarantine_after": 3,
         "pace": {"newest_weight": 1.0, "overhead_aware": False},
     }
@@ -92,14 +93,14 @@ def test_a_value_out_of_range_is_refused_with_its_field_and_what_is_allowed(
             CompassSettings,
             "max_step",
             "compass has no setting 'max_step' (did you mean 'max_steps'?); it has: min_clients, "
-            "weights, quarantine_after, pace, min_steps, max_steps, latest, join_up_to, aim, "
-            "warm_up",
+            "weights, merge_at_least, quarantine_after, pace, min_steps, max_steps, latest, "
+            "join_up_to, aim, warm_up",
         ),
         (
             BufferedSettings,
             "K",
-            "buffered has no setting 'K'; it has: min_clients, weights, quarantine_after, pace, "
-            "steps, buffer_size",
+            "buffered has no setting 'K'; it has: min_clients, weights, merge_at_least, "
+            "quarantine_after, pace, steps, buffer_size",
         ),
     ],
 )

@@ -123,6 +123,19 @@ class Buffers:
             present.add(update, step_weight, weight)
         present.totals.add(contribution, weight)
 
+    def put(self, buffer: BufferId, filled: Buffer) -> None:
+        """Take over sums that were made elsewhere, as a buffer that holds nothing yet.
+
+        Raises:
+            LayoutMismatch: the sums are not those of this model.
+            ValueError: the buffer holds something; nothing was changed.
+        """
+        _check_fits(filled.sums, self._model)
+        name = _name(buffer)
+        if name in self._open:
+            raise ValueError(f"buffer {name} holds updates; commit it before a sum is put there")
+        self._open[name] = filled
+
     def take(self, buffers: Sequence[BufferId]) -> Buffer:
         """Remove these buffers and return their sum, in the memory of the first.
 

@@ -66,11 +66,15 @@ class ClientMemory:
         """What to fold of a client's update, and as what; neither is changed nor kept itself."""
         if self._last is not None:
             self._last[client] = update.clone()
-        if self._staleness is not None:
-            self._staleness.take(client, contribution.staleness)
         trainable = self._changed(client, task, buffer, update.trainable, contribution)
         prepared = FlatState(trainable, update.averaged, update.counted)
-        return prepared, self._weighed(client, contribution)
+        return prepared, self.taken(client, contribution)
+
+    def taken(self, client: ClientId, contribution: Contribution) -> Contribution:
+        """What a client's newest update counts as, whoever has it."""
+        if self._staleness is not None:
+            self._staleness.take(client, contribution.staleness)
+        return self._weighed(client, contribution)
 
     def _changed(
         self,

@@ -43,11 +43,22 @@ class WeightedSum:
 
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
         """Add an update to a buffer and return its weight (before division by its steps)."""
-        weight = self._weight(contribution)
-        normalized = self._settings.normalized and buffer != DIRECT
-        step_weight = weight / contribution.steps if normalized else weight
+        step_weight, weight = self.weights(buffer, contribution)
         self._buffers.fold(buffer, update, contribution, weight=weight, step_weight=step_weight)
         return weight
+
+    def weights(self, buffer: BufferId, contribution: Contribution) -> tuple[float, float]:
+        """What the trainable and the averaged part of an update count for in a buffer."""
+        weight = self._weight(contribution)
+        normalized = self._settings.normalized and buffer != DIRECT
+        return weight / contribution.steps if normalized else weight, weight
+
+    def put(self, buffer: BufferId, sums: FlatState, contributions: Sequence[Contribution]) -> None:
+        """Fill an empty buffer with the weighted sum of updates that nobody has seen."""
+        totals = Totals()
+        for contribution in contributions:
+            totals.add(contribution, self._weight(contribution))
+        self._buffers.put(buffer, Buffer(sums, totals))
 
     def _weight(self, contribution: Contribution) -> float:
         match self._settings.weighting:

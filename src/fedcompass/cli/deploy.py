@@ -55,6 +55,9 @@ def demo(
     max_seconds: Annotated[float, typer.Option(help="The longest a run may take.")] = 600.0,
     max_updates: Annotated[int | None, typer.Option(help="The most global updates.")] = None,
     seed: Annotated[int, typer.Option(help="Of the split of the data and the first model.")] = 0,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Let the server see only sums of updates.")
+    ] = False,
     seeds: Annotated[int, typer.Option(help="Run it all with so many seeds, and show all.")] = 1,
     name: Annotated[str, typer.Option(help="Name of the demo's folder under runs/.")] = "demo",
 ) -> None:
@@ -71,6 +74,7 @@ def demo(
         max_seconds=max_seconds,
         max_updates=max_updates,
         seed=seed,
+        secure=secure,
     )
     if seeds < 1:
         raise SettingsError(f"seeds is {seeds}; allowed: 1 or more")

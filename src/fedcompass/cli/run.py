@@ -174,6 +174,7 @@ def _report(result: "Result", *, trained: bool) -> str:
         f"  steps per client   {' '.join(map(str, summary['steps_per_client'][:20]))}",
     ]
     lines += _spent_lines(summary)
+    lines += _masked_lines(summary)
     if summary["refused"]:
         lines.append(f"  refused updates    {summary['refused']} (reasons in the journal)")
     if summary["pending_updates"]:
@@ -207,6 +208,15 @@ def _spent_lines(summary: dict[str, Any]) -> list[str]:
     if left:
         lines.append(f"  budget spent, left {' '.join(map(str, left[:20]))}")
     return lines
+
+
+def _masked_lines(summary: dict[str, Any]) -> list[str]:
+    """What secure aggregation cost, if there was any."""
+    merges = summary.get("masked_merges", 0)
+    if not merges:
+        return []
+    sent, received = (summary[f"masked_bytes_{way}"] / merges / 1e6 for way in ("up", "down"))
+    return [f"  masked sums        {merges}; {sent:.2f} MB up and {received:.2f} MB down in each"]
 
 
 def _per_client(value: Any) -> str:

@@ -51,6 +51,7 @@ OPTIONS = {
     "target": "target",
     "stop-at-target": "stop_at_target",
     "profile": "profile",
+    "secure": "secure.enabled",
 }
 """Each option and the setting it stands for, in the order of --help; a new one is a line here."""
 
@@ -70,6 +71,7 @@ _KINDS: dict[str, type] = {
     "horizon": float,
     "target": float,
     "stop-at-target": bool,
+    "secure": bool,
 }
 """What an option's values are unless they are text: a command line is read without the settings,
 whose loading takes as long as all of `fedcompass --help`."""

@@ -82,7 +82,7 @@ def _text(value: Any) -> str:
 
 def _allowed(field: "FieldInfo") -> str:
     options = _options(field.annotation)
-    choices = [option for option in options if isinstance(option, str)]
+    choices = [str(option) for option in options if isinstance(option, str | int)]
     kinds = [_KINDS[kind] for kind in options if kind in _KINDS]
     kinds += ["list" for option in options if get_origin(option) is tuple]
     kinds += ["table" for option in options if get_origin(option) is dict]

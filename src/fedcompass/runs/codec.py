@@ -4,7 +4,7 @@ from typing import Any
 
 from fedcompass.errors import JournalError
 from fedcompass.scheduling import events
-from fedcompass.scheduling.commands import DIRECT, Command, Commit, Fold, SetDeadline
+from fedcompass.scheduling.commands import DIRECT, Command, Commit, Fold, Hold, SetDeadline
 from fedcompass.scheduling.events import Event
 
 __all__ = ["command_to_json", "event_from_json", "event_to_json"]
@@ -15,6 +15,7 @@ _EVENTS: dict[str, type[Event]] = {
         events.ClientJoined,
         events.UpdateArrived,
         events.UpdateRefused,
+        events.UpdateReturned,
         events.TaskLost,
         events.ClientLost,
         events.DeadlinePassed,
@@ -41,8 +42,9 @@ def command_to_json(command: Command) -> dict[str, Any]:
         record["direct"] = command.buffer == DIRECT
     if isinstance(command, SetDeadline) and command.due is None:
         del record["due"]
-    if isinstance(command, Commit):
+    if isinstance(command, Commit | Hold):
         record["buffers"] = list(command.buffers)
+    if isinstance(command, Commit):
         record["contributions"] = [[f.client, f.task, f.staleness] for f in command.contributions]
         record["direct"] = DIRECT in command.buffers
     return record

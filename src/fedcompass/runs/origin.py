@@ -35,6 +35,11 @@ class Origin:
             self._facts |= json.loads(self._path.read_text(encoding="utf-8"))
         self._write()
 
+    def note(self, **facts: Any) -> None:
+        """Write down further facts that are no result."""
+        self._facts |= facts
+        self._write()
+
     def close(self) -> None:
         """Add the time since the beginning, or since the last call."""
         now = monotonic()

@@ -313,12 +313,14 @@ class Tally:
 
     def _commit(self, record: Mapping[str, Any]) -> None:
         self.merges += 1
-        self.merged += len(record["contributions"])
+        left_out = record.get("left_out", ())
+        contributions = [one for one in record["contributions"] if one[1] not in left_out]
+        self.merged += len(contributions)
         self.version = record["version"]
         for buffer in record["buffers"]:
             self.due.pop(buffer, None)
         self.uploads_by_version.append(self.uploads)
-        merged = [self.rounds.pop(task, None) for _, task, _ in record["contributions"]]
+        merged = [self.rounds.pop(task, None) for _, task, _ in contributions]
         together = [r for r in merged if r is not None and r.group in (None, *record["buffers"])]
         if len(together) > 1:
             arrivals = [answered.end for answered in together]

@@ -23,6 +23,7 @@ __all__ = [
     "Commit",
     "Fold",
     "FoldAgain",
+    "Hold",
     "Quarantine",
     "SetDeadline",
     "StartTraining",
@@ -89,6 +90,14 @@ class Commit:
 
 
 @fact
+class Hold:
+    """Let these buffers wait for the next merge: they hold updates of too few clients."""
+
+    at: Seconds
+    buffers: tuple[BufferId, ...]
+
+
+@fact
 class SetDeadline:
     """Report `DeadlinePassed` for this group at this time.
 
@@ -109,4 +118,4 @@ class Quarantine:
     client: ClientId
 
 
-Command: TypeAlias = StartTraining | Fold | FoldAgain | Commit | SetDeadline | Quarantine
+Command: TypeAlias = StartTraining | Fold | FoldAgain | Commit | Hold | SetDeadline | Quarantine

@@ -72,9 +72,10 @@ class Compass:
     ) -> list[Command]:
         """A first answer is applied at once, a group's waits for the group, a late one for any."""
         if task.group is None:
+            buffer = DIRECT if roster.merges_singly else GENERAL
             return [
-                roster.fold(member, task, steps, at, DIRECT),
-                roster.commit((DIRECT,), at),
+                roster.fold(member, task, steps, at, buffer),
+                roster.commit((buffer,), at),
                 *self._assign(roster, member, at),
             ]
         group = self._groups.get(task.group)

@@ -13,6 +13,7 @@ __all__ = [
     "TaskLost",
     "UpdateArrived",
     "UpdateRefused",
+    "UpdateReturned",
 ]
 
 
@@ -48,6 +49,21 @@ class UpdateRefused:
     client: ClientId
     task: TaskId
     reason: str
+
+
+@fact
+class UpdateReturned:
+    """An update was not in the sum of the merge that it was meant for: it waits for the next.
+
+    Only where merges are sums that nobody sees the parts of; the fields are those of its `Fold`.
+    """
+
+    at: Seconds
+    client: ClientId
+    task: TaskId
+    staleness: int
+    share: float
+    steps: Steps
 
 
 @fact
@@ -87,6 +103,7 @@ Event: TypeAlias = (
     ClientJoined
     | UpdateArrived
     | UpdateRefused
+    | UpdateReturned
     | TaskLost
     | ClientLost
     | DeadlinePassed

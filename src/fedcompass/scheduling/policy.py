@@ -29,6 +29,9 @@ class SchedulerSettings(Settings):
     weights: Weights = "samples"
     """p_i: the client's share of the samples, or equal."""
 
+    merge_at_least: int = Field(default=1, ge=1)
+    """A merge waits until it has updates of so many clients; secure aggregation needs 3."""
+
     quarantine_after: int = Field(default=3, ge=1)
     """So many refused answers in a row quarantine a client."""
 

@@ -4,7 +4,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fedcompass.scheduling.commands import Commit, Fold, FoldAgain, StartTraining
+from fedcompass.scheduling.commands import (
+    GENERAL,
+    Commit,
+    Fold,
+    FoldAgain,
+    Hold,
+    StartTraining,
+)
+from fedcompass.scheduling.events import UpdateReturned
 from fedcompass.scheduling.pace import Pace
 from fedcompass.vocabulary import (
     BufferId,
@@ -48,12 +56,14 @@ class Roster:
     """The clients, the version counter and the updates that wait to be merged."""
 
     weights: Weights = "samples"
+    merge_at_least: int = 1  # clients in a merge; with fewer it waits for the next
     members: dict[ClientId, Member] = field(default_factory=dict)  # in order of joining
     active_samples: int = 0  # over the members that are not quarantined
     active_count: int = 0  # likewise
     version: ModelVersion = 0  # τ_g
     last_task: TaskId = 0  # ids rise by one and are never reused
     unmerged: dict[BufferId, list[Fold]] = field(default_factory=dict)  # no empty lists
+    held: list[BufferId] = field(default_factory=list)  # of those, wait for the next merge
 
     def add(self, client: ClientId, samples: int) -> Member:
         """Take in a client that is not a member."""
@@ -158,19 +168,30 @@ class Roster:
         """What shares are taken of: all samples, or all clients where weights are equal."""
         return self.active_samples if self.weights == "samples" else self.active_count
 
-    def commit(self, buffers: Iterable[BufferId], at: Seconds) -> Commit:
-        """Raise the version; the buffers' updates are merged.
+    @property
+    def merges_singly(self) -> bool:
+        """Whether one client's update may be merged by itself, through the buffer DIRECT."""
+        return self.merge_at_least <= 1
+
+    def commit(self, buffers: Iterable[BufferId], at: Seconds) -> Commit | Hold:
+        """Raise the version; the buffers' updates are merged, with those that were held before.
+
+        Where updates of fewer than `merge_at_least` present clients are in them, all are held.
 
         Raises:
             ValueError: a buffer holds no update; nothing was changed.
         """
-        chosen = tuple(buffers)
+        chosen = tuple(dict.fromkeys((*buffers, *self.held)))
         for buffer in chosen:
             if buffer not in self.unmerged:
                 raise ValueError(
                     f"buffer {buffer} has nothing to merge (t={at:g}s); commit only buffers that "
                     "are in roster.unmerged"
                 )
+        if not self.merges_singly and self._present(chosen) < self.merge_at_least:
+            self.held = list(chosen)
+            return Hold(at=at, buffers=chosen)
+        self.held = []
         contributions: list[Fold] = []
         for buffer in chosen:
             contributions += self.unmerged.pop(buffer)
@@ -179,9 +200,29 @@ class Roster:
             at=at, version=self.version, buffers=chosen, contributions=tuple(contributions)
         )
 
+    def _present(self, buffers: Iterable[BufferId]) -> int:
+        """How many clients that have not left have updates in these buffers."""
+        clients = {fold.client for buffer in buffers for fold in self.unmerged[buffer]}
+        return len(clients & self.members.keys())
+
+    def take_back(self, returned: UpdateReturned) -> None:
+        """Let an update that a merge left out wait among those for any merge."""
+        fold = Fold(
+            at=returned.at,
+            client=returned.client,
+            task=returned.task,
+            buffer=GENERAL,
+            staleness=returned.staleness,
+            share=returned.share,
+            steps=returned.steps,
+        )
+        self.unmerged.setdefault(GENERAL, []).append(fold)
+
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
+        held = {"held": self.held.copy()} if self.held else {}
         return {
+            **held,
             "version": self.version,
             "last_task": self.last_task,
             "members": [_member_to_json(member) for member in self.members.values()],
@@ -199,6 +240,7 @@ class Roster:
         for saved in state["unmerged"]:
             fold = _fold_from_json(saved)
             self.unmerged.setdefault(fold.buffer, []).append(fold)
+        self.held = list(state.get("held", []))
 
 
 def _why_not(member: Member, steps: Steps, at: Seconds) -> str:

@@ -14,6 +14,7 @@ from fedcompass.scheduling.events import (
     TaskLost,
     UpdateArrived,
     UpdateRefused,
+    UpdateReturned,
 )
 from fedcompass.scheduling.pace import INSTANT, Pace, observed
 from fedcompass.scheduling.policy import Policy
@@ -37,7 +38,7 @@ class Scheduler:
         self.policy = policy
         self.settings = policy.settings
         self._pace_settings = policy.settings.pace
-        self.roster = Roster(weights=self.settings.weights)
+        self.roster = Roster(self.settings.weights, self.settings.merge_at_least)
         self.now: Seconds = 0.0  # the latest event's time
         self.started = False  # min_clients have joined once
 
@@ -65,6 +66,9 @@ class Scheduler:
                 return self._on_joined(event)
             case UpdateRefused():
                 return self._on_refused(event)
+            case UpdateReturned():
+                self.roster.take_back(event)
+                return []
             case TaskLost():
                 return self._lose_task(self.roster.members[event.client], event.at)
             case ClientLost():
@@ -129,7 +133,7 @@ class Scheduler:
                     )
             case DeadlinePassed():
                 self._check_deadline(event)
-            case UpdateRefused():
+            case UpdateRefused() | UpdateReturned():
                 pass  # any client: unknown ones are refused too
             case _:
                 assert_never(event)

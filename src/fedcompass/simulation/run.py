@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from torch import Tensor
 
@@ -46,6 +46,9 @@ from fedcompass.training.device import check_device, chosen_device
 from fedcompass.training.fingerprint import fingerprint_of
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.simulation.masked_sums import MaskedSums
 
 __all__ = ["CHECKPOINT_EVERY", "ExecutorName", "Run", "drive", "simulate"]
 
@@ -262,7 +265,9 @@ class Run:
         self._origin = Origin(folder.path) if folder else None
         self._tasks = TaskList()
         records = Tee(self._tally, self._journal or self._tasks)
-        coordinator = Coordinator(strategy, layout, layout.state_of(module, device), records)
+        model = layout.state_of(module, device)
+        self._sums = _masked_sums(experiment, model, trains=evaluates)
+        coordinator = Coordinator(strategy, layout, model, records, self._sums)
         self.simulation = Simulation(
             coordinator=coordinator,
             fleet=fleet,
@@ -347,7 +352,7 @@ class Run:
                 version=coordinator.version,
                 steps=simulation.steps,
                 pending=pending,
-                privacy=simulation.budgets.summary(),
+                privacy=simulation.budgets.summary() | self._masked(),
             ),
             model=self._named(coordinator.model),
             best_model=self._named(best),
@@ -361,6 +366,17 @@ class Run:
             result.summary["journal_bytes"] = size  # to tell if it is cut later
             result.write(self._folder)
         return result
+
+    def _masked(self) -> dict[str, Any]:
+        """What secure aggregation cost; its times are in the run's origin, and are no result."""
+        if self._sums is None:
+            return {}
+        if self._origin is not None:
+            self._origin.note(
+                masking_seconds_per_member=round(self._sums.member_seconds, 3),
+                unmasking_seconds=round(self._sums.server_seconds, 3),
+            )
+        return self._sums.summary()
 
     def _named(self, state: FlatState) -> dict[str, Tensor]:
         """A state's tensors and the frozen ones by name, on the CPU, independent of each other."""
@@ -390,6 +406,20 @@ def _budgets(experiment: Experiment, problem: Problem, *, trains: bool) -> Budge
     check_problem(problem, experiment.local, build_module(problem, experiment.seed))
     samples = [len(samples) for samples in problem.clients]
     return Budgets(plans_of(experiment.privacy, experiment.local.batch_size, samples))
+
+
+def _masked_sums(experiment: Experiment, model: FlatState, *, trains: bool) -> "MaskedSums | None":
+    """Where sums come from if the server is to see no more; None: it sees updates, or none come.
+
+    Raises:
+        MissingExtra: the cryptography is not installed.
+    """
+    if not (experiment.secure.enabled and trains):
+        return None
+    from fedcompass.simulation.masked_sums import MaskedSums
+
+    max_norm = experiment.chosen_strategy().guard.max_norm
+    return MaskedSums(experiment.secure, model, max_norm)
 
 
 def _open_journal(

@@ -25,6 +25,7 @@ from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import free_port
 from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
+from fedcompass.settings.secure import FEWEST_CLIENTS
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["Demo", "DemoPlan", "DemoRun", "paces"]
@@ -49,6 +50,7 @@ class DemoPlan:
     max_seconds: a run that has not reached its target by then is stopped.
     max_updates: likewise; None is no limit.
     seed: of the split of the data and the initial model.
+    secure: the server sees only sums of the sites' updates.
     """
 
     sites: int = 5
@@ -61,10 +63,12 @@ class DemoPlan:
     max_seconds: Seconds = 600.0
     max_updates: int | None = None
     seed: int = 0
+    secure: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.sites <= 20:
-            raise SettingsError(f"sites is {self.sites}; allowed: 1 to 20 on one machine")
+        fewest = FEWEST_CLIENTS if self.secure else 1
+        if not fewest <= self.sites <= 20:
+            raise SettingsError(f"sites is {self.sites}; allowed: {fewest} to 20 on one machine")
         if self.slowest < 1:
             raise SettingsError(f"slowest is {self.slowest}; allowed: 1 or more")
         if not 0 < self.target <= 1:
@@ -74,7 +78,7 @@ class DemoPlan:
         if not 0 <= self.seconds_per_step < inf:
             raise SettingsError(f"seconds_per_step is {self.seconds_per_step}; allowed: 0 or more")
         for name in self.strategies:  # all of them before the first one runs for minutes
-            strategies.strategy(name)
+            strategies.secured(name) if self.secure else strategies.strategy(name)
 
 
 @dataclass(frozen=True)
@@ -262,6 +266,8 @@ def _federation(plan: DemoPlan, strategy: str) -> dict[str, Any]:
         "max_seconds": plan.max_seconds,
         "watch_interval": 0.2,
     }
+    if plan.secure:
+        settings["secure"] = {"enabled": True}
     return settings if plan.max_updates is None else {**settings, "max_updates": plan.max_updates}
 
 

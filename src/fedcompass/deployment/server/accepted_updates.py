@@ -61,6 +61,7 @@ class AcceptedUpdates:
             "steps_done": update.steps_done,
         }
         if file is None:
+            assert update.tensors is not None  # what its site keeps is not kept here
             tensors = named_state("update", update.tensors)
             save_checkpoint(self._tensors_of(update.task), tensors, facts)
         else:

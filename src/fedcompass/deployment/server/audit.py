@@ -20,6 +20,7 @@ from fedcompass.scheduling.events import (
     TaskLost,
     UpdateArrived,
     UpdateRefused,
+    UpdateReturned,
 )
 
 __all__ = ["Audit"]
@@ -61,7 +62,8 @@ class Audit:
         """A line about a merge or a quarantine."""
         match command:
             case Commit(at=at, version=version, contributions=folds):
-                sources = [[f.client, f.task, f.staleness] for f in folds]
+                left_out = notes.get("left_out", ())
+                sources = [[f.client, f.task, f.staleness] for f in folds if f.task not in left_out]
                 self._add("merged", at, {"version": version, "contributors": sources})
             case Quarantine(at=at, client=client):
                 self._add("quarantined", at, {"who": client})
@@ -124,5 +126,7 @@ def _told(event: Event) -> tuple[str, dict[str, Any]] | None:
             return "left", {"who": client}
         case QuarantineLifted(client=client):
             return "readmitted", {"who": client}
+        case UpdateReturned(client=client, task=task):
+            return "waits", {"who": client, "task": task, "why": "it was not in the sum"}
         case DeadlinePassed():
             return None

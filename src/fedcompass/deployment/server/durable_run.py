@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.coordinator import Coordinator, Order
@@ -21,6 +21,9 @@ from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTrainin
 from fedcompass.scheduling.events import UpdateArrived
 from fedcompass.training.local import change_or_model
 from fedcompass.vocabulary import GroupId, ModelVersion, Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.deployment.server.site_sums import SiteSums
 
 __all__ = ["DurableRun"]
 
@@ -44,6 +47,7 @@ class DurableRun:
         *,
         resume: bool,
         wall: Callable[[], float],
+        sums: "SiteSums | None" = None,
     ) -> None:
         strategy = settings.chosen_strategy()
         self.folder = RunFolder(folder)
@@ -51,7 +55,8 @@ class DurableRun:
         self.updates: AcceptedUpdates
         self.audit: Audit
         self.journal: FileJournal | None = None
-        self.coordinator = Coordinator(strategy, layout, initial)
+        self._sums = sums  # where merges come from that nobody sees the parts of
+        self.coordinator = Coordinator(strategy, layout, initial, sums=sums)
         self.tally = Tally()  # of the journal
         self.deadlines: dict[GroupId, Seconds] = {}  # of groups that may be open
         self.starts: dict[ModelVersion, FlatState] = {}  # models of the outstanding tasks
@@ -68,12 +73,17 @@ class DurableRun:
             raise
 
     def _begin(self) -> None:
-        self.name = f"{self.folder.path.name}-{secrets.token_hex(4)}"
+        self._call(f"{self.folder.path.name}-{secrets.token_hex(4)}")
         self.journal = self.folder.new_journal(self._full_header())
         self.updates.drop()
         self.coordinator.journal = Tee(self.journal, self.audit, self.tally)
         self.audit.say("started", 0.0, run=self.name)
         self._checkpoint()
+
+    def _call(self, name: str) -> None:
+        self.name = name
+        if self._sums is not None:
+            self._sums.run = name
 
     def _full_header(self) -> dict[str, Any]:
         return {**self._header, "run": self.name}
@@ -97,6 +107,7 @@ class DurableRun:
         for _, record in read_journal(self.folder.journal):
             self.tally.take(record)
         self.coordinator.journal = Tee(self.journal, self.audit, self.tally)
+        self.coordinator.return_left_out()  # of a merge that the crash cut off
         self.audit.say(
             "resumed",
             self.coordinator.scheduler.now,
@@ -107,8 +118,10 @@ class DurableRun:
         self._prune()
         self._checkpoint()
 
-    def _kept_update(self, arrived: UpdateArrived) -> FlatState:
+    def _kept_update(self, arrived: UpdateArrived) -> FlatState | None:
         """The tensors of an accepted update, if they are those that the journal speaks of."""
+        if self._sums is not None:
+            return None  # its site has them
         order = self.coordinator.scheduler.outstanding(arrived.client)
         facts = {
             "run": self.name,
@@ -130,7 +143,8 @@ class DurableRun:
         try:
             self.starts = self.coordinator.restore(saved.tensors, facts)
             self.deadlines = {int(group): at for group, at in facts["deadlines"]}
-            self.audit.events, self.name = facts["events"], facts["run"]
+            self.audit.events = facts["events"]
+            self._call(facts["run"])
             size = int(facts["journal_bytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -148,8 +162,9 @@ class DurableRun:
         return tasks
 
     def checkpoint_if_due(self) -> None:
-        """Make a checkpoint after a merge, once it covers several updates."""
-        if self.coordinator.version != self._saved and self.updates.count >= _UPDATES_BETWEEN:
+        """Make a checkpoint after a merge, once it covers several updates, or the merge's sum."""
+        covers = self._sums is not None or self.updates.count >= _UPDATES_BETWEEN
+        if self.coordinator.version != self._saved and covers:
             self._checkpoint()
 
     def outstanding(self) -> list[StartTraining]:
@@ -206,6 +221,8 @@ class DurableRun:
         )
         self._saved = self.coordinator.version
         self.updates.drop()
+        if self._sums is not None:
+            self._sums.drop()
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write what came out; the run can no longer be resumed, nor need it be."""

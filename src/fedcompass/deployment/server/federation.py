@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic, sleep, time
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -25,6 +26,9 @@ from fedcompass.errors import SettingsError
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.files import LineFile
 from fedcompass.vocabulary import ClientId, Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.deployment.server.site_sums import SiteSums
 
 __all__ = ["Federation"]
 
@@ -69,7 +73,10 @@ class Federation:
     ) -> None:
         self.settings = settings
         self._frozen = dict(frozen or {})
-        self._run = DurableRun(settings, layout, initial, folder, resume=resume, wall=wall)
+        sums = _site_sums(settings, transport, folder, initial)
+        self._run = DurableRun(
+            settings, layout, initial, folder, resume=resume, wall=wall, sums=sums
+        )
         self.coordinator = self._run.coordinator
         self._metrics = LineFile(self._run.folder.metrics)
         self.curve = Curve(
@@ -251,3 +258,26 @@ class Federation:
         """Let go of the folder; an unfinished run can be resumed."""
         self._evaluation.close()
         self._run.close()
+
+
+def _site_sums(
+    settings: FederationSettings, transport: Transport, folder: Path, like: FlatState
+) -> "SiteSums | None":
+    """Where sums come from if the server is to see no single update.
+
+    Raises:
+        SettingsError: the transport cannot have sums opened.
+        MissingExtra: the cryptography is not installed.
+    """
+    if not settings.secure.enabled:
+        return None
+    from fedcompass.deployment.server.site_sums import SiteSums
+
+    if not hasattr(transport, "sum"):
+        raise SettingsError(
+            "secure.enabled is true, but sites do not come over gRPC; allowed: with "
+            "`fedcompass deploy` only"
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    max_norm = settings.chosen_strategy().guard.max_norm
+    return SiteSums(settings.secure, transport, folder, like, max_norm)  # type: ignore[arg-type]

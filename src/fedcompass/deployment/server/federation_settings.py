@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from fedcompass import strategies
 from fedcompass.settings import Settings, merged
+from fedcompass.settings.secure import SecureSettings
 from fedcompass.settings.training import METRICS, check_metrics, higher_is_better
 from fedcompass.strategies import Strategy
 
@@ -73,6 +74,9 @@ class FederationSettings(Settings):
     watch_interval: float = Field(default=1.0, gt=0)
     """How often the engine is asked who is connected."""
 
+    secure: SecureSettings = SecureSettings()
+    """A table: whether updates stay at their sites and the server sees only sums of them."""
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         self.chosen_strategy()
@@ -115,9 +119,12 @@ class FederationSettings(Settings):
         given = {key: value for key, value in self.strategy.items() if key != "name"}
         name = self.strategy.get("name", "fedcompass")
         settings = merged({"pace": _PACE}, given, {"min_clients": self.min_clients})
-        return strategies.strategy(name, **settings)
+        make = strategies.secured if self.secure.enabled else strategies.strategy
+        return make(name, **settings)
 
     def to_record(self) -> dict[str, Any]:
         """All settings as TOML values; what is unset is left out."""
         record: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        if not self.secure.enabled:
+            del record["secure"]
         return record

@@ -7,22 +7,22 @@ from it is on disk.
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.attendance import Session
 from fedcompass.deployment.wire.connections import Identity, listen
+from fedcompass.deployment.wire.kept_updates import KEPT
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.messages import Facts, Kind
 from fedcompass.deployment.wire.payloads import (
-    Form,
     PayloadFile,
     layout_digest,
     payload_bytes,
@@ -34,7 +34,11 @@ from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask
 from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
 from fedcompass.errors import LayoutMismatch, ProjectError, RunFolderError, TransportBroken
-from fedcompass.vocabulary import ModelVersion, Seconds
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.deployment.wire.sum_parts import Begin
+    from fedcompass.deployment.wire.sum_rounds import RoundResult
 
 __all__ = ["GrpcTransport", "facts_of"]
 
@@ -76,7 +80,7 @@ class GrpcTransport:
         layout: the model's.
         identity: the server's certificate.
         address: host:port to listen at; port 0: any that is free.
-        form: how updates travel.
+        form: how updates travel; KEPT: they stay at their sites until a sum is asked for.
         limits: what sites may do.
         notice: is told, in one line, what an operator may want to know.
 
@@ -93,7 +97,7 @@ class GrpcTransport:
         identity: Identity,
         address: str,
         *,
-        form: Form = "model",
+        form: str = "model",
         limits: Limits | None = None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -146,7 +150,7 @@ class GrpcTransport:
                 model=digest,
                 model_bytes=size,
                 form=self._form,
-                payload_bytes=payload_bytes(self._layout, self._form),
+                payload_bytes=0 if self._form == KEPT else payload_bytes(self._layout, self._form),
                 refused=str(facts.get("refused", "")),
             )
         )
@@ -172,6 +176,10 @@ class GrpcTransport:
         self._acknowledge()
         self._wake.wait(seconds)
         self._wake.clear()
+
+    def sum(self, begins: "Mapping[ClientId, Begin]", phase_seconds: Seconds) -> "RoundResult":
+        """Have the sum of sites' kept updates opened; waits for it."""
+        return self._call(self._service.sum(begins, phase_seconds))
 
     def close(self) -> None:
         """End the service; answers that were not dealt with are sent again to the next server."""

@@ -172,16 +172,19 @@ class Intake:
         file = None if reply.payload is None else reply.payload.file
 
         def keep(accepted: Update) -> None:
-            if accepted.steps_done > 0:  # else the task was lost: there is nothing to keep
+            # Else the task was lost, or the site keeps its update itself.
+            if accepted.steps_done > 0 and accepted.tensors is not None:
                 self._run.updates.keep(accepted, self._run.name, file)
 
         return self._run.coordinator.receive(now, update, keep=keep, **notes)
 
     def _tensors(
         self, answer: TaskReport, payload: Payload | None, order: StartTraining
-    ) -> FlatState:
+    ) -> FlatState | None:
         coordinator = self._run.coordinator
         start = self._run.starts[order.version]
+        if self._settings.secure.enabled:
+            return None  # the site keeps them until a sum is asked for
         if answer.steps_done == 0:
             return start  # not looked at
         if payload is None:

@@ -35,7 +35,7 @@ def repeat_journal(
     coordinator: Coordinator,
     path: Path,
     lines: Sequence[Line],
-    update: Callable[[UpdateArrived], FlatState],
+    update: Callable[[UpdateArrived], FlatState | None],
     audit: Audit,
     carry_out: Callable[[list[Order]], object],
 ) -> Repeated:
@@ -45,7 +45,7 @@ def repeat_journal(
         coordinator: as the checkpoint left it.
         path: the journal.
         lines: what it has beyond the checkpoint.
-        update: the tensors of an accepted update.
+        update: the tensors of an accepted update; None: its site has them.
         audit: gets the lines that are missing in it.
         carry_out: called with each event's orders.
 

@@ -21,14 +21,17 @@ from typing import Any
 
 import torch
 
+from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
 from fedcompass.deployment.site.local_round import Round, SiteRounds
 from fedcompass.deployment.site.worker_plan import SETTINGS_VARIABLE
 from fedcompass.deployment.supervision import die_with_parent
+from fedcompass.deployment.wire.kept_updates import KEPT, write_update
 from fedcompass.deployment.wire.messages import one_line, without_folders
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
-from fedcompass.errors import AppError, BudgetSpent, FedcompassError, SettingsError
+from fedcompass.errors import AppError, BudgetSpent, FedcompassError, SettingsError, TaskFailed
+from fedcompass.secure_aggregation.vectors import WaitingUpdate
 
 __all__ = ["SiteWorker", "main"]
 
@@ -130,9 +133,7 @@ class SiteWorker:
             return job["task"] in self._stopped or self._alone.is_set()
 
         done = self._rounds.run(start, steps=steps, task=number, should_stop=is_given_up)
-        with Path(job["payload"]).open("wb") as file:
-            for piece in payload_pieces(layout, job["form"], done.end, start):
-                file.write(piece)
+        self._write(Path(job["payload"]), job["form"], start, done)
         _log.info(
             "task %d: %d of %d steps in %.3f s, mean loss %.4g",
             number,
@@ -142,6 +143,27 @@ class SiteWorker:
             done.loss,
         )
         return done
+
+    def _write(self, path: Path, form: str, start: FlatState, done: Round) -> None:
+        """The answer's payload; one that stays at the site is the change itself."""
+        if form == KEPT:
+            write_update(path, _kept(start, done.end))
+            return
+        with path.open("wb") as file:
+            for piece in payload_pieces(self._rounds.layout, form, done.end, start):
+                file.write(piece)
+
+
+def _kept(start: FlatState, end: FlatState) -> WaitingUpdate:
+    """What a site keeps for a sum.
+
+    Raises:
+        TaskFailed: it is not finite: no server could tell, so the site looks itself.
+    """
+    change, averaged = (start.trainable - end.trainable).cpu(), end.averaged.cpu()
+    if not bool(torch.isfinite(change).all() and torch.isfinite(averaged).all()):
+        raise TaskFailed("the update has NaN or infinite values; check its training")
+    return WaitingUpdate(trainable=change.numpy(), averaged=averaged.numpy())
 
 
 def _lines(channel: socket.socket) -> Iterator[dict[str, Any]]:

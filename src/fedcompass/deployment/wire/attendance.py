@@ -56,11 +56,12 @@ class Attendance:
         self._layout, self._orders, self._limits = layout, orders, limits
         self._notice, self._changed, self._departed = notice, changed, departed
 
-    def tell(self, site: str, message: pb.FromServer) -> None:
-        """Send a site a message, if it is connected."""
+    def tell(self, site: str, message: pb.FromServer) -> bool:
+        """Send a site a message; false: it is not connected."""
         session = self.sites.get(site)
         if session is not None:
             session.outgoing.put_nowait(message)
+        return session is not None
 
     async def attend(self, visitor: Visitor, _: Any, context: Context) -> None:
         """Serve a site's stream until either side ends it."""

@@ -91,6 +91,8 @@ def read_from_server(raw: bytes) -> pb.FromServer:
             _check_task(message.task)
         case "withdrawn":
             _match(_TASK, message.withdrawn.task, "task")
+        case "sum":
+            _match(_TASK, message.sum.id, "id")
         case _:
             pass
     return message

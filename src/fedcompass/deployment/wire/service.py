@@ -1,10 +1,10 @@
 """The server's side of the wire: who may call, models for tasks, and the calls themselves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -22,7 +22,11 @@ from fedcompass.deployment.wire.task_book import GivenTask, TaskBook
 from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor, Visitors
 from fedcompass.errors import FedcompassError, WireError
 from fedcompass.runs.files import FolderLock
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import ClientId, Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.deployment.wire.sum_parts import Begin
+    from fedcompass.deployment.wire.sum_rounds import RoundResult, SumRounds
 
 __all__ = ["FederationService"]
 
@@ -67,6 +71,7 @@ class FederationService:
         self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
         self._attendance = Attendance(layout, self._orders, self.limits, notice, changed, departed)
         self._visitors = Visitors(roster, self.limits)
+        self._sums: SumRounds | None = None  # made when the first sum is asked for
         self._reviews = asyncio.get_running_loop().create_task(self._review())
 
     @property
@@ -98,6 +103,25 @@ class FederationService:
         withdrawn = pb.Withdrawn(task=task.id)
         self._attendance.tell(task.site, pb.FromServer(withdrawn=withdrawn))
 
+    async def sum(
+        self, begins: "Mapping[ClientId, Begin]", phase_seconds: Seconds
+    ) -> "RoundResult":
+        """Have the sum of sites' kept updates opened, and nothing but the sum.
+
+        Raises:
+            MissingExtra: the cryptography is not installed.
+        """
+        if self._sums is None:
+            from fedcompass.deployment.wire.sum_rounds import SumRounds
+
+            self._sums = SumRounds(self._attendance.tell, self._notice)
+        return await self._sums.open(begins, phase_seconds)
+
+    async def _serve_sum(self, visitor: Visitor, request: Any, context: Context) -> None:
+        if self._sums is None:
+            raise NotAdmitted(grpc.StatusCode.NOT_FOUND, "this federation has no sums")
+        await self._sums.serve(visitor, request, context)
+
     def open_tasks(self, site: str) -> list[GivenTask]:
         """What a site has not answered."""
         return self._book.open_tasks(site)
@@ -113,7 +137,7 @@ class FederationService:
         self._lock.release()
 
     def handler(self) -> Any:
-        """The three calls, for `grpc.aio.Server.add_generic_rpc_handlers`."""
+        """The four calls, for `grpc.aio.Server.add_generic_rpc_handlers`."""
         attend, submit = self._attendance.attend, self._answers.submit
         stream = grpc.stream_stream_rpc_method_handler
         methods = {
@@ -122,6 +146,7 @@ class FederationService:
                 self._admitted(self._fetch_model, transfer=True)
             ),
             "Submit": stream(self._admitted(submit, transfer=True)),
+            "Sum": stream(self._admitted(self._serve_sum)),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import uniform
 from time import monotonic
-from typing import Any, NamedTuple, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeAlias
 
 import grpc
 
@@ -22,12 +22,16 @@ from fedcompass.deployment.wire.decoding import (
     read_from_server,
     read_piece,
 )
+from fedcompass.deployment.wire.kept_updates import KEPT, KeptUpdates
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.messages import one_line
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.errors import FedcompassError, WireError
 from fedcompass.vocabulary import Seconds
+
+if TYPE_CHECKING:
+    from fedcompass.deployment.wire.sum_member import SumMember
 
 __all__ = ["Failed", "FinishedTask", "SiteLink", "SpentBudget", "is_admitted"]
 
@@ -123,9 +127,11 @@ class SiteLink:
         )
         self._models = ModelFiles(folder / "models")
         self._outbox = Outbox(folder / "answers")
-        self._kept: list[str] = []  # models, the newest last
+        self._kept = _Kept(folder / "kept", identity, notice)
+        self._newest: list[str] = []  # models, the newest last
         self.task: pb.Task | None = None  # in training, or about to be
         self._work: asyncio.Task[None] | None = None
+        self._summing: asyncio.Task[None] | None = None
         self._to_send = asyncio.Event()
         self.name: str | None = None  # what the roster calls this site; None: not connected
         self._in_step = False  # the server has said, on this connection, what it waits for
@@ -158,8 +164,9 @@ class SiteLink:
                 failures = 0 if monotonic() - began > self._limits.silence else failures + 1
                 await asyncio.sleep(_pause(failures))
         finally:
-            if self._work is not None:
-                self._work.cancel()
+            for work in (self._work, self._summing):
+                if work is not None:
+                    work.cancel()
 
     async def _one_connection(self) -> str:
         """Attend and send answers until the connection ends; why it did."""
@@ -211,6 +218,8 @@ class SiteLink:
                 self._to_send.set()
             case "task":
                 self._take(channel, message.task)
+            case "sum":
+                self._join_sum(channel, message.sum.id)
             case "withdrawn" if self.task is not None and self.task.id == message.withdrawn.task:
                 self._drop_work()
             case "heartbeat":
@@ -218,6 +227,20 @@ class SiteLink:
                 self._leave_if_done()
             case _:
                 pass
+
+    def _join_sum(self, channel: Any, call: str) -> None:
+        """Take part in a secure round, beside whatever else is done; the last one is given up."""
+        if self._summing is not None:
+            self._summing.cancel()
+        self._summing = asyncio.create_task(self._sum(channel, call))
+
+    async def _sum(self, channel: Any, call: str) -> None:
+        try:
+            await self._kept.member(self.name or "").take_part(channel, call)
+        except (FedcompassError, OSError) as error:
+            self._notice(one_line(f"left a sum: {error}"))
+        except grpc.aio.AioRpcError as error:
+            self._notice(one_line(f"a sum ended: {error.details()}"))
 
     def _take(self, channel: Any, task: pb.Task) -> None:
         if task.id in self._outbox.waiting:
@@ -278,7 +301,12 @@ class SiteLink:
         failures = 0
         while answer.task not in self._outbox.waiting:
             try:
+                if answer.form == KEPT:  # the update stays here, and the answer says that it is
+                    await asyncio.to_thread(self._kept.take, task, payload)
+                    payload = ()
                 await asyncio.to_thread(self._outbox.keep, answer, payload)
+            except WireError as error:
+                answer, payload = pb.Answer(task=task.id, error=one_line(str(error))), ()
             except OSError as error:
                 failures += 1
                 self._notice(f"an answer cannot be written: {error}; trying again")
@@ -302,9 +330,9 @@ class SiteLink:
             if path is None:
                 failures += 1
                 await asyncio.sleep(_pause(failures))
-        if task.model not in self._kept:
-            self._kept = [*self._kept, task.model][-_KEPT_MODELS:]
-        self._models.keep_only(self._kept)
+        if task.model not in self._newest:
+            self._newest = [*self._newest, task.model][-_KEPT_MODELS:]
+        self._models.keep_only(self._newest)
         return path
 
     async def _fetch(self, task: pb.Task) -> Path:
@@ -382,6 +410,34 @@ class SiteLink:
         elif code is not grpc.StatusCode.UNAVAILABLE or self.name is None:
             raise error
         self._notice(_told(error))
+
+
+class _Kept:
+    """A site's updates that wait for sums, and its part in these; made when it is needed."""
+
+    def __init__(self, folder: Path, identity: Identity, notice: Callable[[str], None]) -> None:
+        self._folder, self._identity, self._notice = folder, identity, notice
+        self._updates: KeptUpdates | None = None
+        self._member: SumMember | None = None
+
+    @property
+    def updates(self) -> KeptUpdates:
+        if self._updates is None:
+            self._updates = KeptUpdates(self._folder)
+        return self._updates
+
+    def take(self, task: pb.Task, trained: Pieces | Path) -> None:
+        """Take over the update of a task."""
+        if isinstance(trained, Path):
+            self.updates.keep(task.run, task.number, trained)
+
+    def member(self, name: str) -> "SumMember":
+        """The site's part in rounds, as long as this process lives."""
+        if self._member is None:
+            from fedcompass.deployment.wire.sum_member import SumMember
+
+            self._member = SumMember(name, self._identity, self.updates, self._notice)
+        return self._member
 
 
 async def is_admitted(

@@ -49,7 +49,12 @@ class Timeline:
         """Take in the next line's merge or deadline."""
         match record.get("command"):
             case "Commit":
-                stale = tuple((client, u) for client, _, u in record["contributions"])
+                left_out = record.get("left_out", ())
+                stale = tuple(
+                    (client, u)
+                    for client, task, u in record["contributions"]
+                    if task not in left_out
+                )
                 self.merges.append(MergeMark(record["at"], record["version"], stale))
             case "SetDeadline":
                 self.deadlines.append(Deadline(record["at"], record["group"]))

@@ -217,7 +217,7 @@ class RunModel {
           at: record.at,
           version: record.version,
           group: record.buffers.find((buffer) => buffer > 0) ?? null,
-          contributions: record.contributions,
+          contributions: record.contributions.filter(([, task]) => !record.left_out?.includes(task)),
         });
         break;
       case "SetDeadline":

@@ -69,7 +69,8 @@ class JournalMeasures:
 
     def _merge(self, record: Mapping[str, Any]) -> Point:
         clients = self._tally.clients.values()
-        staleness = [entry[2] for entry in record["contributions"]]
+        left_out = record.get("left_out", ())
+        staleness = [u for _, task, u in record["contributions"] if task not in left_out]
         values = {
             "time": float(record["at"]),
             "updates": float(self._tally.merged),

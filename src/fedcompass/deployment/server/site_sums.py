@@ -1,0 +1,185 @@
+"""Sums of what sites keep: a secure round for every merge, and its outcome on disk before its use.
+
+`sums/VERSION.safetensors` has a merge's sum until a checkpoint covers it; `sums/rounds` counts the
+rounds, so that none is ever opened twice.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedcompass.aggregation.layout import FlatState
+from fedcompass.aggregation.saved_tensors import restored_tensor
+from fedcompass.deployment.wire.sum_parts import Begin
+from fedcompass.deployment.wire.sum_rounds import RoundResult
+from fedcompass.deployment.wire.transport import NodeId
+from fedcompass.errors import CheckpointError, RunFolderError
+from fedcompass.runs.checkpoint import load_checkpoint, save_checkpoint
+from fedcompass.runs.files import write_whole
+from fedcompass.secure_aggregation.messages import SumOpened
+from fedcompass.secure_aggregation.terms import FEWEST_MEMBERS, terms_for
+from fedcompass.settings.secure import SecureSettings
+from fedcompass.summed_merges import Asked, OpenedSum
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
+
+__all__ = ["SiteSums", "SumTransport"]
+
+
+class SumTransport(Protocol):
+    """A transport that can have sums opened, beside its other calls."""
+
+    def nodes(self) -> set[NodeId]:
+        """Who is connected now."""
+        ...
+
+    def sum(self, begins: Mapping[ClientId, Begin], phase_seconds: Seconds) -> RoundResult:
+        """Have the sum of sites' kept updates opened; waits for it."""
+        ...
+
+
+class SiteSums:
+    """A `SumSource` whose clients are sites.
+
+    Args:
+        settings: how values become integers, and how long a site is waited for.
+        transport: reaches the sites.
+        folder: the run's.
+        like: the global model.
+        max_norm: sites scale larger changes down to it; None: they do not.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        settings: SecureSettings,
+        transport: SumTransport,
+        folder: Path,
+        like: FlatState,
+        max_norm: float | None,
+    ) -> None:
+        self._settings, self._transport = settings, transport
+        self._like, self._max_norm = like, max_norm
+        self._folder = folder / "sums"
+        self.run = ""  # the run's name, which goes into every round
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{self._folder} cannot be made: {error.strerror}") from None
+
+    def keep(self, client: ClientId, task: TaskId, update: FlatState | None) -> None:
+        """The site has it."""
+
+    def opened(self, version: ModelVersion, asked: Asked) -> OpenedSum:
+        """The sum of those that are connected; after a crash, the one that was opened before it.
+
+        Raises:
+            CheckpointError: it cannot be written; the merge has not happened.
+        """
+        known = self._known(version, asked)
+        if known is not None:
+            return known
+        connected = {str(node) for node in self._transport.nodes()}
+        members = {client: tasks for client, tasks in asked.items() if client in connected}
+        result = self._round(members) if len(members) >= FEWEST_MEMBERS else None
+        outcome = OpenedSum(None) if result is None else self._outcome(result)
+        self._save(version, asked, outcome)
+        return outcome
+
+    def _round(self, members: Asked) -> RoundResult:
+        length = self._like.trainable.numel() + self._like.averaged.numel()
+        terms = terms_for(
+            self.run,
+            self._next_round(),
+            tuple(members),
+            length,
+            clip=self._settings.clip,
+            bits=self._settings.bits,
+        )
+        begins = {
+            client: Begin(terms, dict(tasks), self._max_norm) for client, tasks in members.items()
+        }
+        return self._transport.sum(begins, self._settings.phase_seconds)
+
+    def _next_round(self) -> int:
+        """A number that no round of this run has had, on disk before it is used."""
+        path = self._folder / "rounds"
+        number = int(path.read_text(encoding="utf-8")) + 1 if path.exists() else 1
+        write_whole(path, f"{number}\n")
+        return number
+
+    def _outcome(self, result: RoundResult) -> OpenedSum:
+        cost: dict[str, Any] = {
+            "bytes_up": result.received,
+            "bytes_down": result.sent,
+            "seconds": round(result.seconds, 3),
+        }
+        end = result.end
+        if not isinstance(end, SumOpened):
+            why = {"failed": end.reason, **({"accused": end.accused} if end.accused else {})}
+            return OpenedSum(None, lost=result.lost, notes={"masked": cost | why})
+        if end.accused:
+            cost |= {"accused": end.accused}
+        values, split = torch.from_numpy(end.values), self._like.trainable.numel()
+        sums = FlatState(
+            values[:split].to(self._like.trainable.dtype),
+            values[split:].to(self._like.averaged.dtype),
+            self._like.counted.clone(),
+        )
+        return OpenedSum(sums, end.members, result.lost, {"masked": cost})
+
+    def _path(self, version: ModelVersion) -> Path:
+        return self._folder / f"{version}.safetensors"
+
+    def _save(self, version: ModelVersion, asked: Asked, outcome: OpenedSum) -> None:
+        tensors = {} if outcome.sums is None else outcome.sums.tensors()
+        facts = {
+            "run": self.run,
+            "asked": _tasks(asked),
+            "clients": list(outcome.clients),
+            "lost": list(outcome.lost),
+            "notes": dict(outcome.notes),
+        }
+        named: dict[str, Tensor] = {f"sum.{name}": tensor for name, tensor in tensors.items()}
+        save_checkpoint(self._path(version), named, facts)
+
+    def _known(self, version: ModelVersion, asked: Asked) -> OpenedSum | None:
+        path = self._path(version)
+        if not path.exists():
+            return None
+        saved = load_checkpoint(path)
+        facts = saved.facts
+        if facts.get("run") != self.run or facts.get("asked") != _tasks(asked):
+            return None  # of a merge that came to nothing: its updates cannot be offered again
+        sums = None
+        if facts["clients"]:
+            like = self._like
+            sums = FlatState(
+                restored_tensor(saved.tensors, "sum.trainable", like.trainable),
+                restored_tensor(saved.tensors, "sum.averaged", like.averaged),
+                like.counted.clone(),
+            )
+        try:
+            return OpenedSum(sums, facts["clients"], facts["lost"], facts["notes"])
+        except KeyError as error:
+            raise CheckpointError(f"{path} is incomplete: {error!r}; restore a backup") from None
+
+    def drop(self) -> None:
+        """Forget the sums that a checkpoint covers."""
+        for path in self._folder.glob("*.safetensors"):
+            path.unlink(missing_ok=True)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Nothing: what waits is at the sites."""
+        return {}, {}
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Nothing to take over."""
+
+
+def _tasks(asked: Asked) -> list[TaskId]:
+    return sorted(task for tasks in asked.values() for task in tasks)

@@ -1,0 +1,129 @@
+"""Merges of which only the sum is seen: updates stay with their clients until a merge asks.
+
+The scheduler decides as ever. A `Fold` notes what an update will count for; a `Commit` has the
+clients' sum opened, and what was not in it waits for the next merge.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fedcompass.aggregation import ClientMemory, Contribution, FlatState
+from fedcompass.aggregation.weighted_sum import WeightedSum
+from fedcompass.scheduling.commands import Commit, Fold
+from fedcompass.settings.secure import FEWEST_CLIENTS
+from fedcompass.vocabulary import GENERAL, ClientId, ModelVersion, TaskId
+
+__all__ = ["Asked", "LeftOut", "OpenedSum", "SumSource", "SummedMerges"]
+
+Asked = dict[ClientId, dict[TaskId, tuple[float, float]]]
+"""Whose updates are to be summed: client, then task, then the weights of trained and averaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSum:
+    """What became of a merge.
+
+    sums: of the updates that are in it; None: nothing was opened. Integer buffers have no sum.
+    clients: whose updates are in it.
+    lost: updates that no client has any more.
+    notes: what the journal is to know of it, such as what it cost.
+    """
+
+    sums: FlatState | None
+    clients: Collection[ClientId] = ()
+    lost: Collection[TaskId] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SumSource(Protocol):
+    """Where sums come from: rounds of simulated clients, or of sites."""
+
+    def keep(self, client: ClientId, task: TaskId, update: FlatState | None) -> None:
+        """An update is ready; its tensors are here only where clients are simulated."""
+        ...
+
+    def opened(self, version: ModelVersion, asked: Asked) -> OpenedSum:
+        """The sum for the merge that makes this version; may take a while."""
+        ...
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a checkpoint has to keep: tensors by name, and JSON facts."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Take over what `state` gave."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a merge did not take in: updates that wait for the next, and lost ones."""
+
+    waiting: list[Fold]
+    lost: list[Fold]
+    notes: Mapping[str, Any]
+
+    @property
+    def all_notes(self) -> dict[str, Any]:
+        """For the journal, beside the merge."""
+        tasks = [fold.task for fold in (*self.waiting, *self.lost)]
+        return {**self.notes, **({"left_out": sorted(tasks)} if tasks else {})}
+
+
+class SummedMerges:
+    """Notes what waits, asks for sums, and has them merged."""
+
+    def __init__(self, aggregator: WeightedSum, memory: ClientMemory, source: SumSource) -> None:
+        self._aggregator, self._memory, self._source = aggregator, memory, source
+        self._waiting: dict[TaskId, Contribution] = {}  # what each ready update counts as
+
+    def fold(self, command: Fold, contribution: Contribution, update: FlatState | None) -> float:
+        """Note that an update is ready; returns its weight, for the journal."""
+        counted = self._memory.taken(command.client, contribution)
+        self._source.keep(command.client, command.task, update)
+        self._waiting[command.task] = counted
+        return self._aggregator.weights(GENERAL, counted)[1]
+
+    def commit(self, command: Commit, present: Collection[ClientId]) -> LeftOut:
+        """Merge the sum of those present; a client that has left took its updates along."""
+        asked: Asked = {}
+        for fold in command.contributions:
+            if fold.client in present:
+                weights = self._aggregator.weights(GENERAL, self._waiting[fold.task])
+                asked.setdefault(fold.client, {})[fold.task] = weights
+        enough = len(asked) >= FEWEST_CLIENTS
+        opened = self._source.opened(command.version, asked) if enough else OpenedSum(None)
+        merged, left = self._sorted(command, opened)
+        if opened.sums is not None:
+            counted = [self._waiting[fold.task] for fold in merged]
+            self._aggregator.put(GENERAL, opened.sums, counted)
+            self._aggregator.commit((GENERAL,))
+        lost = [f for f in left if f.client not in asked or f.task in opened.lost]
+        for fold in (*merged, *lost):
+            del self._waiting[fold.task]
+        return LeftOut([fold for fold in left if fold not in lost], lost, opened.notes)
+
+    def _sorted(self, command: Commit, opened: OpenedSum) -> tuple[list[Fold], list[Fold]]:
+        folds = command.contributions
+        merged = [fold for fold in folds if fold.client in opened.clients]
+        return merged, [fold for fold in folds if fold.client not in opened.clients]
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What waits, for a checkpoint."""
+        tensors, facts = self._source.state()
+        waiting = [[t, c.staleness, c.share, c.steps] for t, c in self._waiting.items()]
+        return tensors, {"waiting": waiting, "source": facts}
+
+    def restore(
+        self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], memory: ClientMemory
+    ) -> None:
+        """Take over what `state` gave, and a memory that was restored with it."""
+        self._memory = memory
+        self._waiting = {
+            task: Contribution(staleness=staleness, share=share, steps=steps)
+            for task, staleness, share, steps in facts["waiting"]
+        }
+        self._source.restore(tensors, facts["source"])

@@ -1,0 +1,167 @@
+"""A federation of real processes whose server sees only sums: a look through all that it wrote."""
+
+import hashlib
+import json
+import os
+import signal
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedcompass.deployment.operator.demo import Demo, DemoPlan
+from fedcompass.deployment.operator.run_view import RunView
+from fedcompass.errors import SettingsError
+from fedcompass.runs.replay import replay
+from fedcompass.secure_aggregation.fixed_point import FixedPoint
+
+PLAN = DemoPlan(
+    sites=3,
+    slowest=2.0,
+    strategies=("fedcompass",),
+    target=1.0,
+    seconds_per_step=0.004,
+    min_steps=10,
+    max_steps=40,
+    max_updates=4,
+    secure=True,
+)
+WINDOW = 24  # values in a row: by chance no file has them
+
+
+class Spy:
+    """Copies what the sites keep, and all that the server writes, for as long as a demo runs."""
+
+    def __init__(self, home: Path, run: Path, folder: Path) -> None:
+        self._own, self._run, self._folder = home / "federation", run, folder
+        self._seen: dict[str, bytes] = {}  # by digest
+        folder.mkdir()
+
+    def look(self) -> None:
+        for path in self._own.glob("sites/*/state/wire/kept/*.npz"):
+            copy = self._folder / f"{path.parts[-5]}.{path.name}"
+            with suppress(FileNotFoundError):  # spent this moment
+                if not copy.exists():
+                    os.link(path, copy)
+        for path in [*self._own.rglob("*"), *self._run.rglob("*")]:
+            if path.is_relative_to(self._own / "sites"):
+                continue
+            with suppress(OSError):  # a folder, or removed meanwhile
+                content = path.read_bytes()
+                self._seen[hashlib.sha256(content).hexdigest()] = content
+
+    def updates(self) -> dict[tuple[str, int], NDArray[np.float32]]:
+        """Changes by site and task."""
+        found = {}
+        for path in self._folder.glob("*.npz"):
+            with np.load(path) as arrays:
+                site, task = path.name.split(".")[0], path.name.split(".")[-2]
+                found[site, int(task)] = arrays["trainable"]
+        return found
+
+    def models(self, length: int) -> list[NDArray[np.float32]]:
+        """The versions that sites could fetch."""
+        size = 4 * length
+        return [np.frombuffer(c, dtype=np.float32) for c in self._seen.values() if len(c) == size]
+
+    def finds(self, values: NDArray[np.floating], where: NDArray[np.bool_]) -> bool:
+        """Whether the server has written pieces of a vector, as float32 or float64."""
+        starts = [
+            start
+            for start in range(0, len(values) - WINDOW, WINDOW)
+            if where[start : start + WINDOW].all()
+        ][::37]
+        assert starts, "the vector has no piece to look for"
+        pieces = [
+            values[start : start + WINDOW].astype(kind).tobytes()
+            for start, kind in product(starts, (np.float32, np.float64))
+        ]
+        return any(piece in content for content in self._seen.values() for piece in pieces)
+
+
+class Killer:
+    """Kills a site after the first merge, and the server after the second."""
+
+    def __init__(self) -> None:
+        self.killed: list[str] = []
+
+    def look(self, view: RunView, demo: Demo) -> None:
+        view.refresh()
+        if view.tally.version >= 1 and not self.killed:
+            self._kill("site", demo._sites[0].children["site"])
+        if view.tally.version >= 2 and len(self.killed) == 1 and demo._server is not None:
+            self._kill("server", demo._server.children["server"])
+
+    def _kill(self, what: str, pid: int | None) -> None:
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            self.killed.append(what)
+
+
+def test_the_server_of_a_secure_demo_sees_no_single_update_whoever_is_killed(
+    tmp_path: Path,
+) -> None:
+    killer, run = Killer(), tmp_path / "runs" / "fedcompass"
+
+    def watch(view: RunView) -> None:
+        spy.look()
+        killer.look(view, demo)
+
+    with Demo(PLAN, tmp_path / "runs", lambda _: None, watch) as demo:
+        spy = Spy(demo._home, run, tmp_path / "spied")
+        (done,) = demo.run()
+        spy.look()
+    assert killer.killed == ["site", "server"]
+    assert done.summary["global_updates"] == 4
+    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    check_updates(spy, lines)
+    check_sums(spy, lines)
+    commits = [line for line in lines if line.get("command") == "Commit"]
+    merged = [tuple(c) for line in commits for c in line["contributions"]]
+    left_out = [task for line in commits for task in line.get("left_out", ())]
+    counted = [task for _, task, _ in merged if task not in left_out]
+    assert len(counted) == len(set(counted)), "an update was merged twice"
+    assert [line["version"] for line in commits] == [1, 2, 3, 4]
+    replay(run / "journal.jsonl")
+
+
+def check_updates(spy: Spy, lines: list[dict[str, Any]]) -> None:
+    """See that none of the sites' updates is in what the server wrote, in any form it could be."""
+    updates = spy.updates()
+    assert len(updates) >= 6, "the sites kept too few updates for this test to tell anything"
+    weights = {(r["client"], r["task"]): r["weight"] for r in lines if r.get("command") == "Fold"}
+    models = spy.models(len(next(iter(updates.values()))))
+    assert spy.finds(models[0], models[0] != 0), "what is there, is found"
+    for key, change in updates.items():
+        forms = [change, -change, change * weights.get(key, 1.0)]
+        forms += [model - change for model in models]
+        assert not any(spy.finds(values, change != 0) for values in forms), key
+
+
+def check_sums(spy: Spy, lines: list[dict[str, Any]]) -> None:
+    """See that merges are what a plain server would have made of the same updates."""
+    updates = spy.updates()
+    weights = {(r["client"], r["task"]): r["weight"] for r in lines if r.get("command") == "Fold"}
+    models = spy.models(len(next(iter(updates.values()))))
+    bound = FixedPoint(bits=32, clip=1.0, members=PLAN.sites).error_bound
+    found = 0
+    for commit in (line for line in lines if line.get("command") == "Commit"):
+        left_out = commit.get("left_out", ())
+        keys = [(c, task) for c, task, _ in commit["contributions"] if task not in left_out]
+        if keys and all(key in updates for key in keys):
+            moved = sum(weights[key] * updates[key].astype(np.float64) for key in keys)
+            gaps = [np.abs(one - moved - other).max() for one, other in product(models, models)]
+            assert min(gaps) <= bound + 1e-6, commit["version"]
+            found += 1
+    assert found, "no merge of which all updates were seen at their sites"
+
+
+def test_a_secure_demo_has_three_sites_or_more() -> None:
+    with pytest.raises(SettingsError, match="sites is 2; allowed: 3 to 20 on one machine"):
+        DemoPlan(sites=2, secure=True)
+    with pytest.raises(SettingsError, match="'fedasync' merges every update by itself"):
+        DemoPlan(strategies=("fedasync",), secure=True)

@@ -1,0 +1,115 @@
+"""Merges that wait until so many clients are in them: what secure aggregation needs.
+
+Compass with 20 to 100 steps; "a" does 10 steps a second, "b" 5, "c" 4.
+"""
+
+import pytest
+from tests.scheduling.conversations import (
+    arrived,
+    commit,
+    compass,
+    deadline,
+    fold,
+    hold,
+    joined,
+    lost,
+    start,
+    tell,
+)
+
+from fedcompass.errors import SettingsError
+from fedcompass.scheduling.commands import GENERAL, Fold
+from fedcompass.scheduling.events import UpdateReturned
+from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.strategies import strategy
+
+THIRD = 1 / 3
+
+
+def three_together() -> Scheduler:
+    scheduler = compass(min_clients=3, merge_at_least=3)
+    tell(scheduler, joined("a"), joined("b"), joined("c"))
+    return scheduler
+
+
+def warm_up(at: float, client: str, task: int) -> Fold:
+    return fold(at, client, task, 20, GENERAL, THIRD)
+
+
+def test_first_answers_wait_until_three_clients_have_answered() -> None:
+    scheduler = three_together()
+    assert tell(scheduler, arrived(2.0, "a", 1, 20)) == [
+        warm_up(2.0, "a", 1),
+        hold(2.0, GENERAL),
+        deadline(14.0, 1),
+        start(2.0, "a", 4, 100, 0, 1),
+    ]
+    assert tell(scheduler, arrived(4.0, "b", 2, 20))[:2] == [
+        warm_up(4.0, "b", 2),
+        hold(4.0, GENERAL),
+    ]
+    folds = [warm_up(2.0, "a", 1), warm_up(4.0, "b", 2), warm_up(5.0, "c", 3)]
+    assert tell(scheduler, arrived(5.0, "c", 3, 20)) == [
+        folds[2],
+        commit(5.0, 1, (GENERAL,), *folds),
+        start(5.0, "c", 6, 28, 1, 1),
+    ]
+
+
+def test_a_group_of_two_waits_for_the_next_merge() -> None:
+    scheduler = three_together()
+    tell(scheduler, arrived(2.0, "a", 1, 20), arrived(4.0, "b", 2, 20), arrived(5.0, "c", 3, 20))
+    tell(scheduler, lost(6.0, "c"), arrived(12.0, "a", 4, 100))
+    both = tell(scheduler, arrived(12.0, "b", 5, 40))
+    assert both[1] == hold(12.0, 1)
+    assert scheduler.version == 1
+    assert scheduler.roster.held == [1]
+    merged = tell(scheduler, joined("c", 13.0), arrived(18.0, "c", 9, 20))[1]
+    assert merged == commit(18.0, 2, (GENERAL, 1), *scheduler_folds(merged))
+    assert [found.client for found in scheduler_folds(merged)] == ["c", "a", "b"]
+    assert scheduler.roster.held == []
+
+
+def scheduler_folds(command: object) -> tuple[Fold, ...]:
+    folds: tuple[Fold, ...] = getattr(command, "contributions", ())
+    return folds
+
+
+def test_a_client_that_has_left_does_not_count() -> None:
+    scheduler = three_together()
+    tell(scheduler, arrived(2.0, "a", 1, 20), lost(3.0, "a"), arrived(4.0, "b", 2, 20))
+    assert tell(scheduler, arrived(5.0, "c", 3, 20))[1] == hold(5.0, GENERAL)
+
+
+def test_what_is_held_survives_a_restart() -> None:
+    scheduler = three_together()
+    tell(scheduler, arrived(2.0, "a", 1, 20), arrived(4.0, "b", 2, 20))
+    again = compass(min_clients=3, merge_at_least=3)
+    again.restore(scheduler.to_json())
+    assert again.to_json() == scheduler.to_json()
+    last = arrived(5.0, "c", 3, 20)
+    assert tell(again, last) == tell(scheduler, last)
+
+
+def test_an_update_that_a_merge_left_out_is_in_the_next_one() -> None:
+    scheduler = three_together()
+    tell(scheduler, arrived(2.0, "a", 1, 20), arrived(4.0, "b", 2, 20), arrived(5.0, "c", 3, 20))
+    returned = UpdateReturned(at=5.0, client="b", task=2, staleness=0, share=THIRD, steps=20)
+    assert tell(scheduler, returned) == []
+    assert [pending.task for pending in scheduler.pending()] == [2]
+    tell(scheduler, arrived(12.0, "a", 4, 100), arrived(12.0, "b", 5, 40))
+    merged = tell(scheduler, arrived(12.0, "c", 6, 28))[1]
+    assert [found.task for found in scheduler_folds(merged)] == [4, 5, 6, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "why"),
+    [
+        ("fedat", {}, "tiers are merged one by one"),
+        ("metronome", {"absent": "remember"}, "absent clients are remembered"),
+    ],
+)
+def test_merges_that_cannot_wait_are_refused(name: str, settings: dict[str, str], why: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        strategy(name, merge_at_least=2, **settings)
+    assert str(refused.value) == (f"merge_at_least of {name!r} is 2; allowed: 1, since {why}")
