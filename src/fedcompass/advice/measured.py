@@ -52,8 +52,8 @@ RECOMMENDATIONS: dict[FleetKind, Recommendation] = {
         {},
         "On two medical tables with exponential speeds metronome+n reached its target in 38 of 40 "
         "runs, FedCompass in 20; FedCompass with CA2FL did in 40 and keeps a model's memory for "
-        "every client. On MNIST these are not measured yet, and FedCompass+M did best of those that "
-        "are: compare them on data like yours.",
+        "every client. On MNIST these are not measured yet, and FedCompass+M did best of those "
+        "that are: compare them on data like yours.",
         "docs/metronome.md; docs/pieces.md for CA2FL; docs/reproduction.md, table 1, for MNIST",
     ),
 }
