@@ -16,7 +16,7 @@ from fedcompass.scheduling.commands import Commit, Fold
 from fedcompass.settings.secure import FEWEST_CLIENTS
 from fedcompass.vocabulary import GENERAL, ClientId, ModelVersion, TaskId
 
-__all__ = ["Asked", "LeftOut", "OpenedSum", "SumSource", "SummedMerges"]
+__all__ = ["Asked", "NotMerged", "OpenedSum", "SumSource", "SummedMerges"]
 
 Asked = dict[ClientId, dict[TaskId, tuple[float, float]]]
 """Whose updates are to be summed: client, then task, then the weights of trained and averaged."""
@@ -59,7 +59,7 @@ class SumSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class NotMerged:
     """What a merge did not take in: updates that wait for the next, and lost ones."""
 
     waiting: list[Fold]
@@ -87,7 +87,7 @@ class SummedMerges:
         self._waiting[command.task] = counted
         return self._aggregator.weights(GENERAL, counted)[1]
 
-    def commit(self, command: Commit, present: Collection[ClientId]) -> LeftOut:
+    def commit(self, command: Commit, present: Collection[ClientId]) -> NotMerged:
         """Merge the sum of those present; a client that has left took its updates along."""
         asked: Asked = {}
         for fold in command.contributions:
@@ -104,7 +104,7 @@ class SummedMerges:
         lost = [f for f in left if f.client not in asked or f.task in opened.lost]
         for fold in (*merged, *lost):
             del self._waiting[fold.task]
-        return LeftOut([fold for fold in left if fold not in lost], lost, opened.notes)
+        return NotMerged([fold for fold in left if fold not in lost], lost, opened.notes)
 
     def _sorted(self, command: Commit, opened: OpenedSum) -> tuple[list[Fold], list[Fold]]:
         folds = command.contributions

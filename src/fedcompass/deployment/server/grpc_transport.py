@@ -19,9 +19,8 @@ from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.attendance import Session
 from fedcompass.deployment.wire.connections import Identity, listen
-from fedcompass.deployment.wire.kept_updates import KEPT
 from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.messages import Facts, Kind
+from fedcompass.deployment.wire.messages import KEPT, Facts, Kind
 from fedcompass.deployment.wire.payloads import (
     PayloadFile,
     layout_digest,

@@ -98,7 +98,7 @@ def _serve(project: ServerProject, run: Path, *, resume: bool) -> None:
     from fedcompass.deployment.app.app_file import load_app
     from fedcompass.deployment.server.grpc_transport import GrpcTransport
     from fedcompass.deployment.server.serve import serve
-    from fedcompass.deployment.wire.kept_updates import KEPT
+    from fedcompass.deployment.wire.messages import KEPT
 
     app, network = load_app(project.app), project.network
     transport = GrpcTransport(

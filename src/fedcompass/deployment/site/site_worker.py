@@ -27,8 +27,8 @@ from fedcompass.deployment.app.trainer import Site
 from fedcompass.deployment.site.local_round import Round, SiteRounds
 from fedcompass.deployment.site.worker_plan import SETTINGS_VARIABLE
 from fedcompass.deployment.supervision import die_with_parent
-from fedcompass.deployment.wire.kept_updates import KEPT, write_update
-from fedcompass.deployment.wire.messages import one_line, without_folders
+from fedcompass.deployment.wire.kept_updates import write_update
+from fedcompass.deployment.wire.messages import KEPT, one_line, without_folders
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
 from fedcompass.errors import AppError, BudgetSpent, FedcompassError, SettingsError, TaskFailed
 from fedcompass.secure_aggregation.vectors import WaitingUpdate

@@ -17,10 +17,7 @@ from fedcompass.runs.files import write_whole
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 from fedcompass.vocabulary import TaskId
 
-__all__ = ["KEPT", "KeptUpdates", "write_update"]
-
-KEPT = "kept"
-"""The form of an answer whose update stays at the site."""
+__all__ = ["KeptUpdates", "write_update"]
 
 _MOST_KEPT = 16  # updates; older ones were merged, or given up by the server
 _MOST_SPENT = 1000

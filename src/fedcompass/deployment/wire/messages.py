@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from fedcompass.vocabulary import ModelVersion, Steps, TaskId
 
 __all__ = [
+    "KEPT",
     "PROTOCOL",
     "Facts",
     "Kind",
@@ -27,6 +28,9 @@ __all__ = [
 
 PROTOCOL = 1
 """Rises when the meaning of a message changes."""
+
+KEPT = "kept"
+"""The form of an answer whose update stays at the site until a secure sum asks for it."""
 
 _LONGEST = 300  # characters of a text that one side hands to the other
 _QUOTED_FOLDER = re.compile(r"""(?<=['"])/[^'"]*/(?=[^'"/]*['"])""")

@@ -22,15 +22,15 @@ from fedcompass.deployment.wire.decoding import (
     read_from_server,
     read_piece,
 )
-from fedcompass.deployment.wire.kept_updates import KEPT, KeptUpdates
 from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.messages import KEPT, one_line
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.errors import FedcompassError, WireError
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
+    from fedcompass.deployment.wire.kept_updates import KeptUpdates
     from fedcompass.deployment.wire.sum_member import SumMember
 
 __all__ = ["Failed", "FinishedTask", "SiteLink", "SpentBudget", "is_admitted"]
@@ -421,8 +421,10 @@ class _Kept:
         self._member: SumMember | None = None
 
     @property
-    def updates(self) -> KeptUpdates:
-        if self._updates is None:
+    def updates(self) -> "KeptUpdates":
+        if self._updates is None:  # numpy, which a site without secure sums does not load
+            from fedcompass.deployment.wire.kept_updates import KeptUpdates
+
             self._updates = KeptUpdates(self._folder)
         return self._updates
 
