@@ -31,6 +31,31 @@ def net():
 def wide(input_shape, classes):
     return nn.Sequential(nn.Linear(*input_shape, classes))
 
+def sized_problem():
+    return {**problem(), "model": wide}
+
+def named_problem():
+    return {**problem(), "model": "mlp"}
+
+def named_loss():
+    x, y, u, v = house_prices()
+    return {"train": (x, y), "test": (u, v), "model": slope, "loss": "mse"}
+
+def own_loss():
+    return {**named_loss(), "loss": lambda outputs, targets: (outputs[:, 0] - targets).abs().mean()}
+
+def misnamed_loss():
+    return {**named_loss(), "loss": "mze"}
+
+def misnamed_model():
+    return {**problem(), "model": "mlpp"}
+
+def built_model():
+    return {**problem(), "model": net()}
+
+def asking_model():
+    return {**problem(), "model": lambda hidden: net()}
+
 def house_prices():
     x = np.linspace(0, 1, 120)[:, None]
     return x[:100], 3 * x[:100, 0], x[100:], 3 * x[100:, 0]
@@ -222,6 +247,31 @@ def test_an_own_loss_and_an_own_metric_with_its_direction(command: Command) -> N
     assert summary["top_mine.worst"] == min(row["mine.worst"] for row in rows)
 
 
+@pytest.mark.parametrize("data", ["sized_problem", "named_problem"])
+def test_a_dicts_model_is_called_and_named_as_the_option_is(command: Command, data: str) -> None:
+    said = command(f"run --data ./digits.py:{data} {FIXED} --name mine --executor serial")
+    assert "top accuracy" in said
+
+
+def test_a_dicts_loss_by_name_does_what_the_option_does(command: Command) -> None:
+    command(f"run --data ./digits.py:named_loss {FIXED} --name dict --executor serial")
+    command(f"run --data ./digits.py:named_loss --loss mse {FIXED} --name option --executor serial")
+    of_dict, of_option = (
+        Path(f"runs/{name}/metrics.jsonl").read_text() for name in ("dict", "option")
+    )
+    assert of_dict == of_option
+    assert "mae" in of_dict
+
+
+def test_with_a_dicts_own_loss_the_metric_loss_is_all_that_is_measured(command: Command) -> None:
+    command(
+        f"run --data ./digits.py:own_loss --metric loss --partition iid {FIXED} --name mine "
+        "--executor serial"
+    )
+    kept = tomllib.loads(Path("runs/mine/experiment.toml").read_text())
+    assert kept["evaluation"]["metrics"] == ["loss"]
+
+
 def test_data_that_come_by_client_bring_their_clients(command: Command) -> None:
     said = command(f"run --data ./digits.py:of_two_clients {SHORT} --name two --executor serial")
     assert "2 clients" in said
@@ -267,6 +317,22 @@ def test_settings_of_an_own_rule_and_scheduler_are_checked_like_ours(command: Co
         ),
         ("--data ./digits.py:of_two_clients --partition iid", "leave the partition out"),
         ("--data ./digits.py:of_two_clients --clients 3", "are those of 2 clients"),
+        (
+            "--data ./digits.py:misnamed_loss",
+            "data './digits.py:misnamed_loss': 'loss' of its dict is 'mze'; allowed: a function "
+            "(outputs, targets) itself, or one of ours by its name: cross_entropy, ",
+        ),
+        (
+            "--data ./digits.py:misnamed_model",
+            "'model' of its dict is 'mlpp'; allowed: a function that makes a new torch.nn.Module "
+            "itself, or one of ours by its name: mnist_cnn, resnet18, mlp",
+        ),
+        ("--data ./digits.py:built_model", "'model' of its dict is a torch.Sequential; allowed: a"),
+        (
+            "--data ./digits.py:asking_model",
+            "the model of data './digits.py:asking_model' asks for an argument 'hidden'; it can "
+            "have input_shape and classes",
+        ),
         ("--data ./digits.py:net", "returned a torch.Sequential; allowed: a fedcompass.Problem"),
     ],
 )

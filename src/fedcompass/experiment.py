@@ -9,7 +9,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
@@ -31,6 +31,9 @@ from fedcompass.settings.training import (
     is_share,
 )
 from fedcompass.strategies import Strategy, known_keys
+
+if TYPE_CHECKING:
+    from fedcompass.data.own_data import OwnData
 
 __all__ = [
     "DataSettings",
@@ -350,23 +353,39 @@ def _clients(values: Mapping[str, Any]) -> int:
 
 def _own_clients(values: Mapping[str, Any]) -> int | None:
     """How many clients the user's own data bring; None if they are to be split."""
+    return _own_data(values).own_clients
+
+
+def _own_data(values: Mapping[str, Any]) -> "OwnData":
     from fedcompass.data.own_data import own_data  # with torch
 
     fleet, seed = values.get("fleet"), values.get("seed")
     clients = fleet.get("clients") if isinstance(fleet, Mapping) else None
-    data = own_data(
+    return own_data(
         _dataset(values["data"]),
         clients=clients if isinstance(clients, int) else FleetSettings().clients,
         seed=seed if isinstance(seed, int) else 0,
     )
-    return data.own_clients
+
+
+def _losses_kind(values: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """The loss's name, and whether it is the user's own: the one that is given, or the data's.
+
+    A complete record is read without its data.
+    """
+    loss, given = values.get("loss"), values.get("evaluation")
+    is_complete = "partition" in values and isinstance(given, Mapping) and "metrics" in given
+    if loss or is_complete or not own_code.is_own(_dataset(values.get("data"))):
+        return loss, own_code.is_own(loss)
+    data = _own_data(values)
+    return data.loss_name, data.loss is not None and data.loss_name is None
 
 
 def _usual_for_own(values: Mapping[str, Any]) -> dict[str, Any]:
     """What is usual for data, a loss or a metric of the user's own, where it is not given."""
     filled: dict[str, Any] = {}
-    regression = values.get("loss") in REGRESSION
-    if regression:
+    loss, is_own_loss = _losses_kind(values)
+    if loss in REGRESSION:
         filled["partition"] = {"kind": "iid"}
         filled["evaluation"] = {"metrics": ["loss", "mae"], "target_metric": "mae"}
     is_own = own_code.is_own(_dataset(values.get("data")))
@@ -377,7 +396,7 @@ def _usual_for_own(values: Mapping[str, Any]) -> dict[str, Any]:
     usual = filled.get("evaluation", {}).get("metrics", EvaluationSettings().metrics)
     if isinstance(target, str) and target not in usual:
         filled["evaluation"] = {"metrics": ["loss", target]}
-    if target == "loss" and own_code.is_own(values.get("loss")):
+    if target == "loss" and is_own_loss:
         filled["evaluation"] = {"metrics": ["loss"]}  # who knows what its outputs are
     return filled
 

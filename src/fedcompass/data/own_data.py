@@ -1,17 +1,19 @@
 """A user's own data: what a function named `FILE.py:name` or `package.module:name` returns."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedcompass import own_code
+from fedcompass import models, own_code
 from fedcompass.data.dataset import Dataset
 from fedcompass.data.own_samples import ONE_DATASET, samples_from
 from fedcompass.errors import DataError
+from fedcompass.models.networks import MEDICAL_NAMES
+from fedcompass.training.losses import LOSSES
 from fedcompass.training.problem import Augment, Loss, Problem, Samples, Transform
 
 __all__ = ["OwnData", "own_data"]
@@ -32,7 +34,9 @@ class OwnData:
     test: what the global model is measured on.
     client_tests: what it is measured on client by client.
     classes: how many classes the targets have; None: they are no classes.
-    loss, transform, augment, model: as of a `Problem`; None: not given.
+    loss, transform, augment: as of a `Problem`; None: not given.
+    model: makes the model, from those of `input_shape` and `classes` that it names; or the name of
+        one of ours; None: not given.
     """
 
     name: str
@@ -43,13 +47,18 @@ class OwnData:
     loss: Loss | None = None
     transform: Transform | None = None
     augment: Augment | None = None
-    model: Callable[[], nn.Module] | None = None
+    model: Callable[..., nn.Module] | str | None = None
     centers: Tensor | None = None
 
     @property
     def shown(self) -> str:
         """The function's name, for messages."""
         return own_code.shown(self.name)
+
+    @property
+    def loss_name(self) -> str | None:
+        """The name of the loss that the data bring; None if it is none of ours."""
+        return next((name for name, loss in LOSSES.items() if loss is self.loss), None)
 
     @property
     def own_clients(self) -> int | None:
@@ -141,10 +150,39 @@ def _of_parts(name: str, parts: dict[str, Any]) -> OwnData:
         test=test,
         client_tests=None if tests is None else listed(list(tests), "client_tests"),
         classes=parts.get("classes") or _classes(train, test),
-        loss=parts.get("loss"),
+        loss=_loss(where, parts.get("loss")),
         transform=parts.get("transform") or _usual_transform(test),
         augment=parts.get("augment"),
-        model=parts.get("model"),
+        model=_model(where, parts.get("model")),
+    )
+
+
+def _loss(where: str, given: Any) -> Loss | None:
+    """A dict's loss: a function, or one of ours by its name."""
+    if isinstance(given, str) and given in LOSSES:
+        return LOSSES[given]
+    if given is not None and (isinstance(given, type) or not callable(given)):
+        raise _no_function(where, "loss", given, "(outputs, targets)", LOSSES)
+    loss: Loss | None = given
+    return loss
+
+
+def _model(where: str, given: Any) -> Callable[..., nn.Module] | str | None:
+    """A dict's model: what makes it, or the name of one of ours."""
+    known = (*models.NAMES, *MEDICAL_NAMES)
+    is_ours = isinstance(given, str) and given in known
+    is_wrong = isinstance(given, nn.Module) or not callable(given)
+    if given is not None and not is_ours and is_wrong:
+        raise _no_function(where, "model", given, "that makes a new torch.nn.Module", known)
+    model: Callable[..., nn.Module] | str | None = given
+    return model
+
+
+def _no_function(where: str, key: str, given: Any, does: str, ours: Iterable[str]) -> DataError:
+    what = repr(given) if isinstance(given, str) else own_code.described(given)
+    return DataError(
+        f"{where}: {key!r} of its dict is {what}; allowed: a function {does} itself, or one of "
+        f"ours by its name: {', '.join(ours)}"
     )
 
 
@@ -189,8 +227,13 @@ def _of_problem(name: str, problem: Problem) -> OwnData:
         loss=problem.loss,
         transform=problem.transform,
         augment=problem.augment,
-        model=problem.model,
+        model=partial(_made_by, problem.model),
     )
+
+
+def _made_by(model: Callable[[], nn.Module]) -> nn.Module:
+    """A problem's model, which is called with nothing, whatever arguments it names."""
+    return model()
 
 
 def _of_dataset(name: str, dataset: Dataset) -> OwnData:

@@ -27,16 +27,24 @@ def find_factory(name: str) -> Callable[..., Any]:
     return factory
 
 
-def call_factory(name: str, factory: Callable[..., Any], offered: Mapping[str, Any]) -> nn.Module:
+def call_factory(
+    name: str, factory: Callable[..., Any], offered: Mapping[str, Any], *, what: str = "model"
+) -> nn.Module:
     """What the factory returns when called with those of the offered arguments that it names.
+
+    Args:
+        name: the user's name for it, or for what brought it.
+        factory: to be called.
+        offered: the arguments that it can have.
+        what: it is, for messages.
 
     Raises:
         SettingsError: it needs other arguments, fails, or returns something else than a network.
     """
-    network = own_code.call("model", name, factory, offered)
+    network = own_code.call(what, name, factory, offered)
     if not isinstance(network, nn.Module):
         raise SettingsError(
-            f"model {own_code.shown(name)!r} returned {own_code.described(network)}; "
+            f"{what} {own_code.shown(name)!r} returned {own_code.described(network)}; "
             "it must return a torch.nn.Module"
         )
     return network

@@ -7,13 +7,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedcompass import models
+from fedcompass import models, own_code
 from fedcompass.data.catalogue import load
 from fedcompass.data.dataset import Dataset, Normalize
 from fedcompass.data.own_data import OwnData, own_data
 from fedcompass.data.partition import partition
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.models.factory import call_factory
 from fedcompass.models.weights import build_from
 from fedcompass.own_code import is_own
 from fedcompass.training.losses import LOSSES, loss_named
@@ -115,21 +116,33 @@ def _own_clients(experiment: Experiment, data: OwnData) -> tuple[Samples, ...]:
 
 def _own_model(experiment: Experiment, data: OwnData) -> Callable[[], nn.Module]:
     """What makes the model: the one that is named, else the one that the data bring."""
-    if not experiment.model:
-        if data.model is None:
-            raise SettingsError(
-                f"data {data.shown!r} bring no model, and none is named; name one (--model "
-                "FILE.py:name, or one of ours, such as mlp)"
-            )
-        return data.model
+    name = experiment.model or data.model
+    if name is None:
+        raise SettingsError(
+            f"data {data.shown!r} bring no model, and none is named; name one (--model "
+            "FILE.py:name, or one of ours, such as mlp)"
+        )
+    if not isinstance(name, str):
+        return _model_of_data(data, name)
     build = partial(build_from, experiment.weights) if experiment.weights else models.build
-    if not is_own(experiment.model) and None in (data.input_shape, data.classes):
+    if not is_own(name) and None in (data.input_shape, data.classes):
         lacking = "classes" if data.classes is None else "one tensor as input"
         raise SettingsError(
-            f"model is {experiment.model!r}, which needs data with {lacking}, and data "
+            f"model is {name!r}, which needs data with {lacking}, and data "
             f"{data.shown!r} have none; name a model of your own: FILE.py:name"
         )
-    return partial(build, experiment.model, input_shape=data.input_shape, classes=data.classes)
+    return partial(build, name, input_shape=data.input_shape, classes=data.classes)
+
+
+def _model_of_data(data: OwnData, make: Callable[..., nn.Module]) -> Callable[[], nn.Module]:
+    """What makes the model that the data bring, called as a named one is."""
+    what, arguments = (
+        "the model of data",
+        {"input_shape": data.input_shape, "classes": data.classes},
+    )
+    known = {key: value for key, value in arguments.items() if value is not None}
+    own_code.accepted_arguments(what, data.name, make, known)  # else said now, not in the run
+    return partial(call_factory, data.name, make, known, what=what)
 
 
 def _usual_loss(data: OwnData) -> Loss:
