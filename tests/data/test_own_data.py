@@ -112,7 +112,10 @@ def test_texts_of_different_lengths_are_collated_batch_by_batch(given: Any) -> N
         ((TEXTS, Y), "a list is no array of numbers"),
         (([[1.0], [1.0, 2.0]], [0, 1]), "its rows differ in size; give a collate function"),
         (([torch.ones(1), torch.ones(2)], [0, 1]), "of shapes [1] and [2]; give a collate functi"),
-        ((X, Y[:3]), "6 inputs have 3 targets"),
+        ((X, Y[:3]), "train has 6 inputs and 3 targets; give one target for each input, in the sa"),
+        (({"a": X, "b": X[:5]}, Y), "train has 5 inputs 'b' and 6 targets"),
+        (TensorDataset(*map(torch.tensor, (X, X, Y))), "train is a tuple of 3; allowed: a pair"),
+        ([(X[0], X[1], 1)] * 4, "an item of it is a tuple of 3; allowed: a pair (input, target)"),
         (Table({"text": TEXTS}), "has the columns text; one of them must be called label, labels"),
         ([1, 2, 3], "an item of it is a int; allowed: a pair (input, target)"),
         ({"a": 1}, "train is a dict; allowed"),
@@ -158,6 +161,12 @@ def by_client(clients, seed):
 def one():
     return x, y
 
+def three():
+    return x, y, x
+
+def uneven():
+    return {"train": (x, y), "test": (x, y[:4])}
+
 def typo():
     return {"train": (x, y), "tset": (x, y)}
 
@@ -194,6 +203,12 @@ def test_a_function_is_called_once_for_the_same_arguments(module: str) -> None:
             "one",
             "returned one pair (inputs, targets); allowed: a fedcompass.Problem; or a pair (tr",
         ),
+        (
+            "three",
+            "three' returned a tuple of 3; allowed: a fedcompass.Problem; or a pair (train, te",
+        ),
+        ("three", "or four arrays (x_train, y_train, x_test, y_test)"),
+        ("uneven", "uneven', test has 6 inputs and 4 targets; give one target for each input"),
         ("typo", "returned a dict with train, tset; it must have train and test, and may have cli"),
         ("nothing", "returned None; allowed: a fedcompass.Problem"),
         ("fails", "raised ZeroDivisionError: division by zero ("),

@@ -1,5 +1,9 @@
 """Metrics against hand-computed values, summed over batches."""
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,7 +19,7 @@ from fedcompass.training import (
     evaluate,
     evaluate_clients,
 )
-from fedcompass.training.metrics import make_metrics
+from fedcompass.training.metrics import OverAll, make_metrics, values_of
 
 torch.set_num_threads(1)
 
@@ -71,11 +75,11 @@ def dropping() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
 
 
-def trainer_on(samples: int) -> LocalTrainer:
+def trainer_on(samples: int, loss: Any = functional.cross_entropy) -> LocalTrainer:
     x = torch.randn(samples, 4, generator=torch.manual_seed(0))
     y = torch.arange(samples) % 3
     parts = [torch.arange(0, 10), torch.arange(10, samples)]
-    problem = Problem.from_tensors(dropping, train=(x, y), test=(x, y), parts=parts)
+    problem = Problem.from_tensors(dropping, train=(x, y), test=(x, y), parts=parts, loss=loss)
     return LocalTrainer(problem, LocalSettings(), seed=0)
 
 
@@ -106,3 +110,56 @@ def test_outputs_that_do_not_fit_the_metric_are_named() -> None:
     odd = Samples(test.inputs, functional.one_hot(test.targets, 3).float())
     with pytest.raises(TaskFailed, match=r"test samples: SettingsError: accuracy needs"):
         evaluate(trainer, trainer.initial_state(), odd, ("accuracy",))
+
+
+def saying(value: Any) -> OverAll:
+    metric = OverAll(lambda *_: value, functional.cross_entropy)
+    metric.add(OUTPUTS, TARGETS)
+    return metric
+
+
+@pytest.mark.parametrize(
+    ("value", "told_as"),
+    [
+        ("0.5", "the str '0.5'"),
+        ("good", "the str 'good'"),
+        (None, "None"),
+        (torch.ones(3), "a torch.Tensor of shape [3]"),
+        ([0.5], "a list"),
+    ],
+)
+def test_a_metric_that_returns_no_number_is_named(value: Any, told_as: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        values_of({"mine.f1": saying(value)})
+    assert f"metric mine.f1 returned {told_as}; allowed: one number" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", [0.5, torch.tensor(0.5), torch.tensor([0.5]), np.float32(0.5), np.array(0.5)]
+)
+def test_a_metric_may_return_its_number_in_any_of_these_ways(value: Any) -> None:
+    assert values_of({"mine": saying(value)}) == {"mine": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (lambda loss: loss.mean().item(), "a float; .*without .item"),
+        (lambda loss: loss, r"a tensor of shape \[\d+\]; .*; return its .mean"),
+        (lambda loss: loss.mean().detach(), "a tensor without a gradient; .* without detach"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_with_a_gradient_is_named(
+    returned: Callable[[Tensor], Any], said: str
+) -> None:
+    def mine(outputs: Tensor, targets: Tensor) -> Any:
+        return returned(functional.cross_entropy(outputs, targets, reduction="none"))
+
+    trainer = trainer_on(30, mine)
+    state = trainer.initial_state()
+    told = rf"loss mine \(test_evaluation.py:\d+\) returned {said}"
+    with pytest.raises(TaskFailed, match=told):
+        trainer.train(state, client=0, local_round=0, steps=1, payload="delta")
+    if "without a gradient" not in said:  # which measuring does without
+        with pytest.raises(TaskFailed, match=told):
+            evaluate(trainer, state, trainer.problem.test, ("loss",))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedcompass import models, own_code
 from fedcompass.data.dataset import Dataset
-from fedcompass.data.own_samples import ONE_DATASET, samples_from
+from fedcompass.data.own_samples import ONE_DATASET, counted, samples_from
 from fedcompass.errors import DataError
 from fedcompass.models.networks import MEDICAL_NAMES
 from fedcompass.training.losses import LOSSES
@@ -20,7 +20,8 @@ __all__ = ["OwnData", "own_data"]
 
 _ACCEPTED = (
     "a fedcompass.Problem; or a pair (train, test) or a dict with train and test, each "
-    f"{ONE_DATASET}; train may be a list of these, one per client"
+    f"{ONE_DATASET}; train may be a list of these, one per client; or four arrays "
+    "(x_train, y_train, x_test, y_test)"
 )
 _EXTRAS = ("client_tests", "collate", "classes", "loss", "transform", "augment", "model")
 
@@ -121,7 +122,8 @@ def _parts(name: str, given: Any) -> dict[str, Any]:
         return {"train": (inputs, targets), "test": tuple(test)}
     if isinstance(given, tuple) and len(given) == 2 and not _are_arrays(given):
         return {"train": given[0], "test": given[1]}
-    what = "one pair (inputs, targets)" if _are_arrays(given) else own_code.described(given)
+    is_pair = isinstance(given, tuple) and len(given) == 2
+    what = "one pair (inputs, targets)" if is_pair else counted(given)
     raise DataError(f"data {own_code.shown(name)!r} returned {what}; allowed: {_ACCEPTED}")
 
 

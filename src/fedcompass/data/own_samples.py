@@ -12,7 +12,7 @@ from fedcompass.errors import DataError
 from fedcompass.own_code import described
 from fedcompass.training.problem import Collate, Inputs, Items, Samples
 
-__all__ = ["ONE_DATASET", "samples_from"]
+__all__ = ["ONE_DATASET", "counted", "samples_from"]
 
 ONE_DATASET = (
     "(inputs, targets) as tensors or numpy arrays, a torch Dataset, a Hugging Face dataset or "
@@ -38,7 +38,7 @@ def samples_from(given: Any, where: str, collate: Collate | None = None) -> Samp
     if isinstance(given, Samples):
         return given
     if isinstance(given, TensorDataset) and collate is None:
-        given = given.tensors
+        given = given.tensors  # a tuple
     if isinstance(given, tuple):
         return _from_pair(given, where, collate)
     if isinstance(given, DataLoader):
@@ -65,8 +65,12 @@ def _is_table(given: Any) -> bool:
 
 def _from_pair(given: tuple[Any, ...], where: str, collate: Collate | None) -> Samples:
     if len(given) != 2:
-        raise DataError(f"{where} is a tuple of {len(given)}; allowed: a pair (inputs, targets)")
+        raise DataError(
+            f"{where} is {counted(given)}; allowed: a pair (inputs, targets); several inputs go "
+            "into a dict of tensors: ({'a': ..., 'b': ...}, targets)"
+        )
     inputs, targets = given
+    _check_lengths(inputs, targets, where)
     if collate is not None:
         items = list(zip(inputs, targets, strict=True))
         return Samples(Items(items, collate), _stored_targets(targets))
@@ -74,6 +78,25 @@ def _from_pair(given: tuple[Any, ...], where: str, collate: Collate | None) -> S
         named = {str(key): _tensor(value, f"{where}, {key!r}") for key, value in inputs.items()}
         return Samples(named, _targets(targets, where))
     return Samples(_tensor(inputs, f"{where}, inputs"), _targets(targets, where))
+
+
+def _check_lengths(inputs: Any, targets: Any, where: str) -> None:
+    named = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    for name, part in named.items():
+        if not (hasattr(part, "__len__") and hasattr(targets, "__len__")):
+            continue  # said by name later
+        if getattr(part, "ndim", 1) and getattr(targets, "ndim", 1) and len(part) != len(targets):
+            of = f" {name!r}" if name else ""
+            raise DataError(
+                f"{where} has {len(part)} inputs{of} and {len(targets)} targets; give one target "
+                "for each input, in the same order"
+            )
+
+
+def counted(given: Any) -> str:
+    """What somebody gave, with how many things are in it if it is a tuple or list."""
+    is_several = isinstance(given, (tuple, list))
+    return f"{described(given)} of {len(given)}" if is_several else described(given)
 
 
 def _from_table(given: Any, where: str, collate: Collate | None) -> Samples:
@@ -112,8 +135,9 @@ def _from_items(given: Sequence[Any], where: str, collate: Collate | None) -> Sa
         return _from_columns(made, where)
     if not isinstance(made, (list, tuple)) or len(made) != 2:
         raise DataError(
-            f"{where}: an item of it is {described(given[0])}; allowed: a pair (input, target), or "
-            f"a dict with one of {', '.join(_TARGETS)}"
+            f"{where}: an item of it is {counted(given[0])}; allowed: a pair (input, target), or "
+            f"a dict with one of {', '.join(_TARGETS)}; of other items make pairs by a collate "
+            "function"
         )
     return _from_pair(tuple(made), where, None)
 

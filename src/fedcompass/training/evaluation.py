@@ -10,7 +10,7 @@ from fedcompass.error_text import told
 from fedcompass.errors import TaskFailed
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.local import LocalTrainer
-from fedcompass.training.metrics import make_metrics
+from fedcompass.training.metrics import make_metrics, values_of
 from fedcompass.training.problem import Items, Loss, Samples, Transform, outputs_of
 
 __all__ = ["begin_evaluation", "begin_measuring", "evaluate", "evaluate_clients"]
@@ -92,7 +92,7 @@ def begin_measuring(
 
     def result() -> dict[str, float]:
         with _failing_as_task(what), torch.inference_mode():
-            return {name: metric.value() for name, metric in metrics.items()}
+            return values_of(metrics)
 
     return result
 

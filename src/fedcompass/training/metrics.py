@@ -1,17 +1,20 @@
 """What can be measured on a test set, each summed up batch by batch."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import prod
+from numbers import Real
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from fedcompass.errors import SettingsError
-from fedcompass.own_code import short
+from fedcompass.own_code import described, short
 from fedcompass.settings.training import METRICS, MetricKind, check_metrics
-from fedcompass.training.problem import Loss
+from fedcompass.training.problem import Loss, checked_loss
 
 __all__ = [
     "OURS",
@@ -23,6 +26,7 @@ __all__ = [
     "make_metrics",
     "metric",
     "register_metric",
+    "values_of",
 ]
 
 
@@ -61,7 +65,8 @@ class Mean:
 
 def _losses(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
     """For a loss that is a mean over the batch."""
-    return loss(outputs, targets).double() * len(targets), len(targets)
+    mean = checked_loss(loss, loss(outputs, targets), trains=False)
+    return mean.double() * len(targets), len(targets)
 
 
 def _hits(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
@@ -131,9 +136,9 @@ class OverAll:
         self._outputs.append(outputs)
         self._targets.append(targets)
 
-    def value(self) -> float:
-        """What the function says of all of them."""
-        return float(self._measure(torch.cat(self._outputs), torch.cat(self._targets)))
+    def value(self) -> Any:
+        """What the function says of all of them; `values_of` sees to it that it is a number."""
+        return self._measure(torch.cat(self._outputs), torch.cat(self._targets))
 
 
 def _r2(outputs: Tensor, targets: Tensor) -> float:
@@ -249,6 +254,28 @@ def make_metrics(names: Iterable[str], loss: Loss) -> dict[str, Metric]:
     names = tuple(names)
     check_metrics(names)
     return {name: (METRICS[name].make or OURS[name])(loss) for name in map(short, names)}
+
+
+def values_of(metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """What metrics say of what they took in, by name.
+
+    Raises:
+        SettingsError: what one says is not a number.
+    """
+    return {name: _number(name, metric.value()) for name, metric in metrics.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    single, what = value, f"the str {value!r}" if isinstance(value, str) else described(value)
+    if isinstance(value, (Tensor, np.ndarray)):
+        single = value.item() if prod(value.shape) == 1 else None
+        what = f"{what} of shape {list(value.shape)}"
+    if not isinstance(single, Real):
+        raise SettingsError(
+            f"metric {name} returned {what}; allowed: one number for the whole test set (a float, "
+            "or a tensor with one value); mend what the metric returns"
+        )
+    return float(single)
 
 
 def _predicted(outputs: Tensor, targets: Tensor) -> Tensor:

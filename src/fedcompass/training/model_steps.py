@@ -8,7 +8,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.settings.training import LocalSettings
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.optimizers import build_optimizer
-from fedcompass.training.problem import Inputs, Loss, outputs_of
+from fedcompass.training.problem import Inputs, Loss, checked_loss, outputs_of
 
 __all__ = ["ModelSteps"]
 
@@ -54,12 +54,15 @@ class ModelSteps:
     def step(self, inputs: Inputs, targets: Tensor) -> None:
         """Take one step on a batch."""
         self._optimizer.zero_grad(set_to_none=True)
-        self._mean_loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
+        self._checked_loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
 
     def end(self) -> None:
         """Let go of the gradients."""
         self._optimizer.zero_grad(set_to_none=True)
+
+    def _checked_loss(self, inputs: Inputs, targets: Tensor) -> Tensor:
+        return checked_loss(self._loss, self._mean_loss(inputs, targets), trains=True)
 
     def _mean_loss(self, inputs: Inputs, targets: Tensor) -> Tensor:
         if not self._rounded:

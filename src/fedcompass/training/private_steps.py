@@ -16,7 +16,7 @@ from fedcompass.privacy.account import PrivacyPlan
 from fedcompass.privacy.secret_draws import SecretDraws
 from fedcompass.settings.training import LocalSettings
 from fedcompass.training.model_steps import ModelSteps
-from fedcompass.training.problem import Inputs, Loss, Problem, Samples
+from fedcompass.training.problem import Inputs, Loss, Problem, Samples, checked_loss
 from fedcompass.training.streams import stream_key
 
 try:
@@ -110,7 +110,7 @@ class PrivateSteps(ModelSteps):
         assert self._private is not None
 
         def backward() -> None:
-            self._mean_loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
+            self._checked_loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
 
         self._private.step_on(len(targets), backward)
 
@@ -153,7 +153,7 @@ def check_loss(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -
     before = module.training
     with torch.no_grad():
         outputs = module.eval()(inputs)
-        whole = loss(outputs, targets)
+        whole = checked_loss(loss, loss(outputs, targets), trains=False)
         rows = range(len(inputs))
         single = torch.stack([loss(outputs[i : i + 1], targets[i : i + 1]) for i in rows]).mean()
     module.train(before)

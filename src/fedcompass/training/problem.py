@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcompass.errors import DataError
+from fedcompass.errors import DataError, SettingsError
 from fedcompass.own_code import described
 from fedcompass.training.streams import batch_rows
 
@@ -21,6 +22,7 @@ __all__ = [
     "Problem",
     "Samples",
     "Transform",
+    "checked_loss",
     "outputs_of",
 ]
 
@@ -47,6 +49,40 @@ def outputs_of(module: nn.Module, inputs: Inputs) -> Any:
     """
     outputs = module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
     return outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", outputs)
+
+
+def checked_loss(loss: Loss, value: Any, *, trains: bool) -> Tensor:
+    """What a loss gave for a batch, if it is one number as a tensor.
+
+    Args:
+        loss: the function, for messages.
+        value: what it gave.
+        trains: whether it needs a gradient, too.
+
+    Raises:
+        SettingsError: naming the loss, what it gave and how to mend it.
+    """
+    if not isinstance(value, Tensor):
+        what, remedy = described(value), "return the tensor itself, without .item() or float()"
+    elif value.numel() != 1:
+        what, remedy = f"a tensor of shape {list(value.shape)}", "return its .mean()"
+    elif trains and not value.requires_grad:
+        what = "a tensor without a gradient"
+        remedy = "compute it from the outputs with torch alone, without detach() or no_grad()"
+    else:
+        return value
+    raise SettingsError(
+        f"loss {_told_as(loss)} returned {what}; allowed: the batch's mean as a scalar tensor with "
+        f"a gradient; {remedy}"
+    )
+
+
+def _told_as(function: Any) -> str:
+    """A function's name, and its file and line."""
+    name = getattr(function, "__name__", type(function).__name__)
+    code = getattr(function, "__code__", None)
+    where = "" if code is None else f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
+    return f"{name}{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +160,10 @@ class Samples:
         _check_tensor("targets", self.targets)
         for count in self._counts():
             if count != len(self.targets):
-                raise DataError(f"{count} inputs have {len(self.targets)} targets")
+                raise DataError(
+                    f"{count} inputs have {len(self.targets)} targets; give one target for each "
+                    "input, in the same order"
+                )
         rows = self.indices
         if rows is None:
             return

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.training.metrics import Metric, make_metrics
+from fedcompass.training.metrics import Metric, make_metrics, values_of
 from fedcompass.training.problem import Loss, Samples, Transform
 from fedcompass.training.stacked.blocks import Blocks, matrices_of
 from fedcompass.training.stacked.forward import Forward
@@ -51,7 +51,7 @@ class StackedEvaluator:
                         measure.add(of_model, targets)
                     found.append(measures)
             # Last of all: each value waits for the GPU.
-            return [{name: m.value() for name, m in measures.items()} for measures in found]
+            return [values_of(measures) for measures in found]
 
     def outputs(self, states: Sequence[FlatState], samples: Samples) -> Tensor:
         """What each model gives for each sample: [models, samples, ...]."""
