@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fedcompass.data.own_data import own_data
 from fedcompass.data.own_samples import samples_from
+from fedcompass.data.own_values import check_finite
 from fedcompass.errors import DataError, FedcompassError
 from fedcompass.training.problem import Items, Problem, Samples
 
@@ -161,6 +162,33 @@ def by_client(clients, seed):
 def one():
     return x, y
 
+def with_value(array, *values):
+    changed = array.astype(float)
+    changed.flat[2 : 2 + len(values)] = values
+    return changed
+
+nan, inf = float("nan"), float("inf")
+
+def nan_inputs():
+    return with_value(x, nan, nan, inf), y, x, y
+
+def inf_test():
+    return x, y, with_value(x, 1e300), y
+
+def nan_labels():
+    return x, with_value(y, nan), x, y
+
+def nan_of_a_client():
+    return {"train": [(x, y), ({"a": with_value(x, nan), "b": x}, y)], "test": (x, y)}
+
+def filled_in():
+    filled = lambda inputs: inputs.nan_to_num(0.0)
+    return {"train": (with_value(x, nan), y), "test": (x, y), "transform": filled}
+
+def masked():
+    loss = lambda outputs, targets: ((outputs - targets)[~targets.isnan()] ** 2).mean()
+    return {"train": (x, with_value(y, nan)), "test": (x, y), "loss": loss}
+
 def three():
     return x, y, x
 
@@ -221,3 +249,38 @@ def test_a_function_that_gives_no_data_says_what_it_gave(
     with pytest.raises(FedcompassError) as caught:
         own_data(f"{module}:{name}", clients=1, seed=0)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nan_inputs", "train, inputs have 2 NaN and 1 infinite of 12 values, in 2 of 6 rows (the"),
+        ("inf_test", "test, inputs have 0 NaN and 1 infinite of 12 values, in 1 of 6 rows"),
+        ("nan_labels", "train, targets have 1 NaN and 0 infinite of 6 values, in 1 of 6 rows (the"),
+        ("nan_of_a_client", "train[1], inputs 'a' have 1 NaN and 0 infinite of 12 values"),
+        ("nan_inputs", "(the first is row 1); allowed: finite float32; fill them in, leave t"),
+    ],
+)
+def test_values_that_are_not_finite_are_counted_at_loading(
+    module: str, name: str, message: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        own_data(f"{module}:{name}", clients=1, seed=0)
+    assert f"own_module.py:{name}', t" in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_transform_may_fill_in_and_an_own_loss_may_mask_what_is_not_finite(module: str) -> None:
+    for name in ("filled_in", "masked"):
+        assert own_data(f"{module}:{name}", clients=1, seed=0).own_clients is None
+
+
+def test_rows_that_nobody_has_may_be_anything() -> None:
+    inputs, targets = torch.tensor([[1.0], [torch.nan]]), torch.zeros(2)
+    held = Samples(inputs, targets, torch.tensor([0]))
+    check_finite(iter([("train", held)]), None, targets=True)
+    with pytest.raises(DataError, match="test, inputs have 1 NaN"):
+        check_finite(
+            iter([("train", held), ("test", Samples(inputs, targets))]), None, targets=True
+        )

@@ -1,6 +1,6 @@
 """A user's own data: what a function named `FILE.py:name` or `package.module:name` returns."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedcompass import models, own_code
 from fedcompass.data.dataset import Dataset
 from fedcompass.data.own_samples import ONE_DATASET, counted, samples_from
+from fedcompass.data.own_values import check_finite
 from fedcompass.errors import DataError
 from fedcompass.models.networks import MEDICAL_NAMES
 from fedcompass.training.losses import LOSSES
@@ -100,6 +101,23 @@ def _made(name: str, function: Callable[..., Any], wanted: tuple[tuple[str, int]
 
 
 def _understood(name: str, given: Any) -> OwnData:
+    data = _as_data(name, given)
+    own_loss = data.loss is not None and data.loss_name is None  # it may know what NaN means
+    check_finite(_named_parts(data), data.transform, targets=not own_loss)
+    return data
+
+
+def _named_parts(data: OwnData) -> Iterator[tuple[str, Samples]]:
+    where, tests = f"data {data.shown!r}", data.client_tests or []
+    if isinstance(data.train, Samples):
+        yield f"{where}, train", data.train
+    else:
+        yield from ((f"{where}, train[{n}]", part) for n, part in enumerate(data.train))
+    yield f"{where}, test", data.test
+    yield from ((f"{where}, client_tests[{n}]", part) for n, part in enumerate(tests))
+
+
+def _as_data(name: str, given: Any) -> OwnData:
     if isinstance(given, Problem):
         return _of_problem(name, given)
     if isinstance(given, Dataset):
