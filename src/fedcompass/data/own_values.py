@@ -61,7 +61,11 @@ def _refuse(where: str, tensor: Tensor, rows: Tensor | None, transform: Transfor
     if len(found) == 0 or (transform and _is_mended(held[found[:_TRIED]], transform)):
         return
     is_targets = where.endswith("targets")
-    by = "mask them in a loss of the dict" if is_targets else "replace them in its transform"
+    by = (
+        "mask them by a loss in the dict"
+        if is_targets
+        else "replace them by a transform in the dict"
+    )
     missing = int(torch.isnan(held).sum())
     raise DataError(
         f"{where} have {missing} NaN and {int(odd.sum()) - missing} infinite of {held.numel()} "
