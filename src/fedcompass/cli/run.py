@@ -157,6 +157,7 @@ def _watched(
 
 def _report(result: "Result", *, trained: bool) -> str:
     from fedcompass.simulation.ending import trouble
+    from fedcompass.simulation.result_view import model_sent
 
     summary = result.summary
     lines = _privacy_line(result.experiment, summary)
@@ -173,6 +174,8 @@ def _report(result: "Result", *, trained: bool) -> str:
         f"  updates per client {' '.join(map(str, summary['updates_per_client'][:20]))}",
         f"  steps per client   {' '.join(map(str, summary['steps_per_client'][:20]))}",
     ]
+    if (sent := model_sent(summary)) is not None:
+        lines.append(f"  model sent         {sent}")
     lines += _spent_lines(summary)
     lines += _masked_lines(summary)
     if summary["refused"]:

@@ -15,7 +15,7 @@ from fedcompass.vocabulary import Seconds
 if TYPE_CHECKING:
     from fedcompass.simulation.result import Result
 
-__all__ = ["TaskList", "as_html", "as_text"]
+__all__ = ["TaskList", "as_html", "as_text", "model_sent"]
 
 _WIDTH, _HEIGHT, _LEFT, _LANE = 640, 220, 70, 20  # pixels
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7f00")
@@ -76,7 +76,17 @@ def _rows(result: "Result") -> Iterator[tuple[str, str]]:
     yield "staleness", f"{summary['mean_staleness']:.2f} on average, at most {worst}"
     yield "curve", f"{len(result.curve)} evaluations, as records in .curve"
     yield "model", f"{len(result.model)} tensors by name, in .model and .best_model"
+    if (sent := model_sent(summary)) is not None:
+        yield "model sent", sent
     yield "folder", str(result.folder or "none: kept in memory only")
+
+
+def model_sent(summary: Mapping[str, Any]) -> str | None:
+    """How many parameters travel; None where all do."""
+    if "parameters_sent" not in summary:
+        return None
+    sent, whole = summary["parameters_sent"], summary["parameters"]
+    return f"{sent:,} of {whole:,} parameters travel; the others are frozen"
 
 
 def _value(metric: str, value: float | None) -> str:
