@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from fedcompass.cli import app
 from fedcompass.cli.sweep_progress import SweepProgress
+from fedcompass.cli.text import counted
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.runs.replay import replay
@@ -174,6 +175,31 @@ def test_compare_prints_the_table_over_seeds_and_what_it_means() -> None:
     assert "buffer_size = 2" in Path("runs/compare/fedbuff-seed1/experiment.toml").read_text()
     summary = json.loads(Path("runs/compare/fedcompass-seed0/summary.json").read_text())
     assert summary["strategy"] == "fedcompass"
+
+
+def test_compare_names_what_times_are_relative_to_and_the_targets_side_of_a_loss() -> None:
+    about = ("--metric", "loss", "--target", "2.5", "--horizon", "2", "--workers", "1")
+    compared = fedcompass("compare", "--strategies", "fedbuff,fedavg", "--seeds", "1", *about)
+    said = " ".join(compared.output.split())
+    assert "first evaluation at or below it" in said
+    assert "ratio: that mean over fedbuff's." in said
+    assert " best loss " in said
+    assert "top" not in said
+    told = " ".join(fedcompass("table", "runs/compare").output.split())
+    assert "first evaluation at or below the target" in told
+    assert "ratio: none, as fedcompass is not among these; --reference names another" in told
+
+
+def test_one_is_not_told_in_the_plural() -> None:
+    assert [counted(n, "client update") for n in (0, 1, 2)] == [
+        "0 client updates",
+        "1 client update",
+        "2 client updates",
+    ]
+    said = fedcompass(
+        "run", *QUICK, "--no-train", "--strategy", "fedasync", "--set", "max_updates=1"
+    )
+    assert "  global updates     1 from 1 client update\n" in said.output
 
 
 def test_compare_gives_the_same_numbers_with_two_processes() -> None:

@@ -205,7 +205,7 @@ def test_numbers_are_learned_with_mse(command: Command) -> None:
         f"run --data ./digits.py:house_prices --model ./digits.py:slope --loss mse {FIXED} "
         "--name prices --executor serial"
     )
-    assert "top mae" in said
+    assert "best mae" in said
     assert "iid partition" in said
 
 

@@ -12,7 +12,7 @@ from fedcompass.cli.options import next_free
 from fedcompass.cli.progress import RunProgress
 from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import all_given, given
-from fedcompass.cli.text import metric_text, wrapped
+from fedcompass.cli.text import counted, metric_text, wrapped
 from fedcompass.errors import FedcompassError, RunFolderError
 from fedcompass.own_code import short
 from fedcompass.setting_tables import merged, nested
@@ -164,8 +164,8 @@ def _report(result: "Result", *, trained: bool) -> str:
     if trained:
         lines += _accuracy_lines(result)
     lines += [
-        f"  global updates     {summary['global_updates']} from {summary['updates']} client "
-        f"updates",
+        f"  global updates     {summary['global_updates']} from "
+        f"{counted(summary['updates'], 'client update')}",
         f"  local steps        {summary['local_steps']:,} in "
         f"{summary['virtual_seconds']:.0f} s of virtual time",
         f"  clients waited     {summary['idle_share']:.0%} of their time{_by_plan(summary)}",
@@ -181,7 +181,9 @@ def _report(result: "Result", *, trained: bool) -> str:
     if summary["refused"]:
         lines.append(f"  refused updates    {summary['refused']} (reasons in the journal)")
     if summary["pending_updates"]:
-        lines.append(f"  not merged yet     {summary['pending_updates']} updates at the end")
+        lines.append(
+            f"  not merged yet     {counted(summary['pending_updates'], 'update')} at the end"
+        )
     lines.append(f"  record             {result.folder}")
     if result.folder is not None:
         lines.append(f"  to look at it      {reported(result.folder)}")
@@ -252,15 +254,18 @@ def data_and_model(experiment: "Experiment") -> str:
 
 
 def _accuracy_lines(result: "Result") -> list[str]:
+    from fedcompass.settings.training import best_in_words
+
     summary = result.summary
     metric = summary["target_metric"]
     lines = []
     if summary["target"] is not None:
         reached = summary["time_to_target"]
         when = f"after {reached:.1f} s of virtual time" if reached is not None else "not reached"
-        lines.append(f"  {metric} {metric_text(metric, summary['target'], 0)}       {when}")
+        wanted = f"{metric} {metric_text(metric, summary['target'], 0)}"
+        lines.append(f"  {wanted:<18} {when}")
     top, final = (metric_text(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
     lines.append(
-        f"  top {metric}       {top} at {summary['time_of_top']:.1f} s; {final} at the end"
+        f"  {best_in_words(metric):<18} {top} at {summary['time_of_top']:.1f} s; {final} at the end"
     )
     return lines

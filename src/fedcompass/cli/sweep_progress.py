@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedcompass.cli.progress import LiveTable, TimeLeft
-from fedcompass.cli.text import metric_text
+from fedcompass.cli.text import counted, metric_text
 from fedcompass.own_code import short
 from fedcompass.runs.journal import latest_time
 
@@ -139,6 +139,8 @@ def _broke_off(record: "Record | None") -> bool:
 
 
 def _outcome(record: "Record") -> str:
+    from fedcompass.settings.training import best_in_words
+
     outcome = record.outcome
     if outcome is None:
         return f"failed: {record.error}"
@@ -150,5 +152,6 @@ def _outcome(record: "Record") -> str:
     top = "-" if outcome.top is None else metric_text(metric, outcome.top)
     off = "; broke off: nobody is left to train" if outcome.broke_off else ""
     refused = outcome.refused_not_finite
-    nan = f"; {refused} updates refused for NaN or infinity" if refused else ""
-    return f"{when}top {top}{off}{nan}"
+    nan = f"; {counted(refused, 'update')} refused for NaN or infinity" if refused else ""
+    best = best_in_words(metric).partition(" ")[0]
+    return f"{when}{best} {top}{off}{nan}"

@@ -23,7 +23,9 @@ __all__ = [
     "LocalSettings",
     "MetricKind",
     "check_loss",
+    "best_in_words",
     "check_metrics",
+    "falls",
     "higher_is_better",
     "is_share",
     "score",
@@ -167,6 +169,17 @@ def is_share(name: str) -> bool:
     """Whether a metric is told in percent; one that is not known here is not."""
     kind = METRICS.get(own_code.short(name))
     return kind is not None and kind.share
+
+
+def falls(name: str) -> bool:
+    """Whether a metric is known to be better the lower it is; one not known here is not."""
+    kind = METRICS.get(own_code.short(name))
+    return kind is not None and not kind.higher_is_better
+
+
+def best_in_words(name: str) -> str:
+    """What a metric's best value is called: top accuracy, best loss."""
+    return f"{'best' if falls(name) else 'top'} {name}"
 
 
 def score(metric: str, value: float) -> float:

@@ -9,7 +9,7 @@ from fedcompass.runs.codec import command_to_json, event_to_json
 from fedcompass.runs.journal import read_journal
 from fedcompass.scheduling.commands import Command, StartTraining
 from fedcompass.scheduling.events import Event, TaskLost, UpdateArrived, UpdateRefused
-from fedcompass.settings.training import is_share
+from fedcompass.settings.training import best_in_words, is_share
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _rows(result: "Result") -> Iterator[tuple[str, str]]:
         yield f"{metric} {_value(metric, summary['target'])}", when
     if result.curve:
         top, final = (_value(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
-        yield f"top {metric}", f"{top} at {summary['time_of_top']:.1f} s; {final} at the end"
+        yield best_in_words(metric), f"{top} at {summary['time_of_top']:.1f} s; {final} at the end"
     yield "global updates", f"{summary['global_updates']} from {summary['updates']} client updates"
     ended = f"{summary['virtual_seconds']:.1f} s of virtual time"
     yield "local steps", f"{summary['local_steps']:,} in {ended}"

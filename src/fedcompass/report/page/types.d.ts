@@ -143,6 +143,7 @@ interface Commit {
   version: number;
   buffers: number[];
   contributions: Contribution[];
+  left_out?: number[];
 }
 
 type Contribution = [client: string, task: number, staleness: number];
