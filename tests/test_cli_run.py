@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from fedcompass.cli import app
 from fedcompass.cli.sweep_progress import SweepProgress
-from fedcompass.cli.text import counted
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.runs.replay import replay
+from fedcompass.simulation.ending import counted
 from fedcompass.simulation.experiment_folder import create_run
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import simulate

@@ -17,7 +17,7 @@ from fedcompass.cli.setting_options import assigned, file_and_options, given
 from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, tell_changed_code
 from fedcompass.cli.text import plain_table, wrapped
 from fedcompass.errors import RunFolderError, SettingsError
-from fedcompass.own_code import absolute, short, with_names
+from fedcompass.own_code import absolute, is_own, short, with_names
 
 if TYPE_CHECKING:
     from fedcompass.cli.sweep_progress import SweepProgress
@@ -31,7 +31,7 @@ __all__ = ["compare"]
 
 _REFERENCE = "fedcompass"
 _PROFILES = {
-    "paper": "the FedCompass paper's where none are given (mnist-mini: a fifth of its steps)",
+    "paper": "the FedCompass paper's where none are given",
     "as-run": "the FedCompass paper's as its authors' code ran it where none are given",
     "authors": "the FedCompass paper's with its authors' further habits where none are given",
     "own": "each strategy's own paper's",
@@ -176,9 +176,17 @@ def _what(sweep: "Sweep", experiment: "Experiment") -> str:
     meaning = (
         f"Each run simulates {experiment.horizon:g} s of virtual time and really trains; the same "
         "seed means the same data split, speeds and initial model for every strategy. Settings: "
-        f"{_PROFILES[experiment.profile]}."
+        f"{_PROFILES[experiment.profile]}{_fewer_steps(experiment)}."
     )
     return f"{wrapped(about)}\n{wrapped(meaning)}"
+
+
+def _fewer_steps(experiment: "Experiment") -> str:
+    """What `paper_settings` does with steps that the paper has for larger data."""
+    data = experiment.data.name
+    if experiment.profile != "paper" or not (is_own(data) or data == "mnist-mini"):
+        return ""
+    return f" ({'own data' if is_own(data) else data}: a fifth of its steps)"
 
 
 def _folder_name(experiment: "Experiment") -> str:

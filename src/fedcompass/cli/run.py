@@ -12,7 +12,7 @@ from fedcompass.cli.options import next_free
 from fedcompass.cli.progress import RunProgress
 from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import all_given, given
-from fedcompass.cli.text import counted, metric_text, wrapped
+from fedcompass.cli.text import metric_text, wrapped
 from fedcompass.errors import FedcompassError, RunFolderError
 from fedcompass.own_code import short
 from fedcompass.setting_tables import merged, nested
@@ -156,7 +156,7 @@ def _watched(
 
 
 def _report(result: "Result", *, trained: bool) -> str:
-    from fedcompass.simulation.ending import trouble
+    from fedcompass.simulation.ending import counted, trouble
     from fedcompass.simulation.result_view import model_sent
 
     summary = result.summary

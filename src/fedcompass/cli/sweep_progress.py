@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedcompass.cli.progress import LiveTable, TimeLeft
-from fedcompass.cli.text import counted, metric_text
+from fedcompass.cli.text import metric_text
 from fedcompass.own_code import short
 from fedcompass.runs.journal import latest_time
+from fedcompass.simulation.ending import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

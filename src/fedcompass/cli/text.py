@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["counted", "fitted_table", "in_words", "metric_text", "plain_table", "wrapped"]
+__all__ = ["fitted_table", "in_words", "metric_text", "plain_table", "wrapped"]
 
 _WIDTH = 78  # of text that is wrapped
 _SCREEN = 80  # columns
@@ -91,11 +91,6 @@ def _fits(text: str) -> bool:
 def wrapped(text: str, indent: str = "") -> str:
     """Text in lines that fit 80 columns."""
     return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things: 1 update, 2 updates."""
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def metric_text(metric: str, value: float, digits: int = 1) -> str:

@@ -10,6 +10,7 @@ from fedcompass.runs.journal import read_journal
 from fedcompass.scheduling.commands import Command, StartTraining
 from fedcompass.scheduling.events import Event, TaskLost, UpdateArrived, UpdateRefused
 from fedcompass.settings.training import best_in_words, is_share
+from fedcompass.simulation.ending import counted
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def _rows(result: "Result") -> Iterator[tuple[str, str]]:
     if result.curve:
         top, final = (_value(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
         yield best_in_words(metric), f"{top} at {summary['time_of_top']:.1f} s; {final} at the end"
-    yield "global updates", f"{summary['global_updates']} from {summary['updates']} client updates"
+    updates = counted(summary["updates"], "client update")
+    yield "global updates", f"{summary['global_updates']} from {updates}"
     ended = f"{summary['virtual_seconds']:.1f} s of virtual time"
     yield "local steps", f"{summary['local_steps']:,} in {ended}"
     yield "clients waited", f"{summary['idle_share']:.0%} of their time"
