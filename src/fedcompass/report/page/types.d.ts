@@ -94,7 +94,8 @@ type JournalEvent =
   | { event: "TaskLost"; at: number; client: string; task: number }
   | { event: "ClientLost"; at: number; client: string }
   | { event: "DeadlinePassed"; at: number; group: number }
-  | { event: "QuarantineLifted"; at: number; client: string };
+  | { event: "QuarantineLifted"; at: number; client: string }
+  | { event: "UpdateReturned"; at: number; client: string; task: number };
 
 interface Arrival {
   event: "UpdateArrived";
@@ -109,7 +110,8 @@ interface Arrival {
 type JournalCommand = StartTraining | Fold | Commit
   | { command: "FoldAgain"; at: number; client: string; weight?: number }
   | { command: "SetDeadline"; at: number; group: number; due?: number }
-  | { command: "Quarantine"; at: number; client: string };
+  | { command: "Quarantine"; at: number; client: string }
+  | { command: "Hold"; at: number; buffers: number[] };
 
 interface StartTraining {
   command: "StartTraining";
@@ -143,6 +145,7 @@ interface Commit {
   version: number;
   buffers: number[];
   contributions: Contribution[];
+  /** Tasks whose updates a secure sum did not have. */
   left_out?: number[];
 }
 
