@@ -277,6 +277,19 @@ def test_a_run_that_fails_ends_no_other_and_is_tried_again(monkeypatch: pytest.M
     assert "failed" not in again.stdout
 
 
+def test_an_error_that_runs_share_is_told_once_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Experiment) -> Problem:
+        raise TaskFailed("no luck")
+
+    monkeypatch.setattr("fedcompass.sweeps.one_at_a_time.build_problem", fails)
+    short = ["--strategies", "fedavg,fedcompass", "--seeds", "2", "--horizon", "2"]
+    failed = CliRunner(mix_stderr=False).invoke(app, ["compare", *short, "--workers", "1"])
+    assert failed.exit_code == 1
+    assert failed.stderr.count("failed: no luck") == 1
+    assert failed.stderr.count("failed: the same error") == 3
+    assert failed.stdout.splitlines()[-1] == "failed (4 runs): no luck"
+
+
 def test_a_comparison_goes_on_as_it_is_or_not_at_all() -> None:
     with pytest.raises(RunFolderError, match=r"leave the settings out .--seeds."):
         fedcompass("compare", "--resume", "runs/x", "--seeds", "3")

@@ -47,6 +47,7 @@ class SweepProgress:
         self._planned = Counter(self._cell(planned) for planned in self._plan)
         self._done: Counter[_TableCell] = Counter()
         self._failed: Counter[_TableCell] = Counter()
+        self._errors: set[str] = set()  # that were told
         self._finished = {key for key in self._places if store.finished(key) is not None}
         self._broke_off = {key for key in self._finished if _broke_off(store.finished(key))}
         for key in self._finished:
@@ -87,7 +88,10 @@ class SweepProgress:
     def _line(self, record: "Record") -> str:
         planned = self._places[record.key][0]
         where = ", ".join([*planned.labels.values(), f"seed {record.seed}"])
-        return f"  [{len(self._finished)}/{len(self._places)}] {where}: {_outcome(record)}"
+        told = "failed: the same error" if record.error in self._errors else _outcome(record)
+        if record.error is not None:
+            self._errors.add(record.error)
+        return f"  [{len(self._finished)}/{len(self._places)}] {where}: {told}"
 
     def _so_far(self) -> str:
         """Percent and time left, with what runs under way have done."""

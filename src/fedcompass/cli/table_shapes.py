@@ -1,5 +1,6 @@
 """What stands where in a table of results: a list of all cells, or a grid of one number each."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import isnan
@@ -148,8 +149,9 @@ def notes(comparison: Comparison) -> list[str]:
             f"partial: {partial} of {len(cells)} cells lack seeds "
             "(k/n of N: reached, done, planned)"
         )
-    errors = {run.record.error for run in runs if run.record and run.record.error}
-    lines += [f"failed: {error}" for error in sorted(error for error in errors if error)]
+    errors = Counter(run.record.error for run in runs if run.record and run.record.error)
+    for error, count in sorted(errors.items()):
+        lines.append(f"failed{f' ({count} runs)' if count > 1 else ''}: {error}")
     done = [(" ".join(r.labels.values()), r.record) for r in runs if r.record and r.is_done]
     return lines + troubles(done)
 
