@@ -19,6 +19,7 @@ from fedcompass.cli.sweep_progress import SweepProgress
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.runs.replay import replay
+from fedcompass.simulation.ending import counted
 from fedcompass.simulation.experiment_folder import create_run
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import simulate
@@ -176,6 +177,31 @@ def test_compare_prints_the_table_over_seeds_and_what_it_means() -> None:
     assert summary["strategy"] == "fedcompass"
 
 
+def test_compare_names_what_times_are_relative_to_and_the_targets_side_of_a_loss() -> None:
+    about = ("--metric", "loss", "--target", "2.5", "--horizon", "2", "--workers", "1")
+    compared = fedcompass("compare", "--strategies", "fedbuff,fedavg", "--seeds", "1", *about)
+    said = " ".join(compared.output.split())
+    assert "first evaluation at or below it" in said
+    assert "ratio: that mean over fedbuff's." in said
+    assert " best loss " in said
+    assert "top" not in said
+    told = " ".join(fedcompass("table", "runs/compare").output.split())
+    assert "first evaluation at or below the target" in told
+    assert "ratio: none, as fedcompass is not among these; --reference names another" in told
+
+
+def test_one_is_not_told_in_the_plural() -> None:
+    assert [counted(n, "client update") for n in (0, 1, 2)] == [
+        "0 client updates",
+        "1 client update",
+        "2 client updates",
+    ]
+    said = fedcompass(
+        "run", *QUICK, "--no-train", "--strategy", "fedasync", "--set", "max_updates=1"
+    )
+    assert "  global updates     1 from 1 client update\n" in said.output
+
+
 def test_compare_gives_the_same_numbers_with_two_processes() -> None:
     arguments = ["compare", "--strategies", "fedavg,fedcompass", "--seeds", "1", "--horizon", "3"]
     one = fedcompass(*arguments, "--workers", "1", "--name", "one").stdout
@@ -249,6 +275,19 @@ def test_a_run_that_fails_ends_no_other_and_is_tried_again(monkeypatch: pytest.M
     again = fedcompass("compare", "--resume", "runs/compare", "--workers", "1")
     assert "[2/2] fedavg, seed 0" in again.stderr
     assert "failed" not in again.stdout
+
+
+def test_an_error_that_runs_share_is_told_once_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Experiment) -> Problem:
+        raise TaskFailed("no luck")
+
+    monkeypatch.setattr("fedcompass.sweeps.one_at_a_time.build_problem", fails)
+    short = ["--strategies", "fedavg,fedcompass", "--seeds", "2", "--horizon", "2"]
+    failed = CliRunner(mix_stderr=False).invoke(app, ["compare", *short, "--workers", "1"])
+    assert failed.exit_code == 1
+    assert failed.stderr.count("failed: no luck") == 1
+    assert failed.stderr.count("failed: the same error") == 3
+    assert failed.stdout.splitlines()[-1] == "failed (4 runs): no luck"
 
 
 def test_a_comparison_goes_on_as_it_is_or_not_at_all() -> None:

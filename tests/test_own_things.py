@@ -171,6 +171,7 @@ def test_compare_runs_own_data_and_own_strategies_beside_ours(command: Command) 
         f"compare --data ./digits.py:problem {STRATEGIES} --seeds 1 {SHORT} --workers 1 --steps 5"
     )
     assert "digits.problem, class partition, 5 clients" in said
+    assert "where none are given (own data: a fifth of its steps)" in " ".join(said.split())
     assert "mine.round_robin" in said
     assert "mine.clipped" in said
     folders = {path.name for path in Path("runs/compare").iterdir() if path.is_dir()}
@@ -230,7 +231,7 @@ def test_numbers_are_learned_with_mse(command: Command) -> None:
         f"run --data ./digits.py:house_prices --model ./digits.py:slope --loss mse {FIXED} "
         "--name prices --executor serial"
     )
-    assert "top mae" in said
+    assert "best mae" in said
     assert "iid partition" in said
 
 
@@ -304,12 +305,15 @@ def test_settings_of_an_own_rule_and_scheduler_are_checked_like_ours(command: Co
         ("--strategy ./none.py:x", "there is no Python file"),
         ("--metric ./mine.py:undirected", "is the function undirected; allowed: a function"),
         ("--loss ./mine.py:clipped", "is a fedcompass.Recipe; allowed: a function (outputs,"),
+        ("--metric f1", "evaluation: 'f1' is no metric; there are: loss, accuracy, balanced"),
+        ("--loss mze", "'mze' is no loss (did you mean 'mse'?); there are: "),
         ("--loss mze", "your own is named package.module:name or FILE.py:name"),
         ("--data ./digits.py:nothing", "digits.py has no nothing; it has: problem"),
         ("--data ./digits.py:house_prices --model mlp", "needs data with classes"),
         (
             "--data ./digits.py:house_prices --model ./digits.py:slope",
-            "has no class per sample (its targets are numbers, or none); choose 'iid'",
+            "partition.kind is 'class' (--partition), and this dataset has no class per sample "
+            "(its targets are numbers, or none); choose 'iid'",
         ),
         (
             "--data ./digits.py:house_prices --model ./digits.py:slope --partition iid",
@@ -393,4 +397,5 @@ def test_the_split_of_own_data_can_be_looked_at(command: Command) -> None:
     assert "200 training samples" in said
     said = command("partition ./digits.py:of_two_clients", 1)
     assert "come by client: there is nothing to split" in said
-    assert "no class per sample" in command("partition ./digits.py:house_prices", 1)
+    said = command("partition ./digits.py:house_prices", 1)
+    assert "--kind is 'class', and this dataset has no class per sample" in said

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["merged", "nested", "unknown_key"]
+__all__ = ["merged", "nested", "unknown_key", "unknown_name"]
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,6 +31,15 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 def unknown_key(key: str, known: Iterable[str], where: str) -> str:
     """Say that a key is unknown, list the known ones and point at the nearest."""
     known = list(known)
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{where} has no setting {key!r}{hint}; it has: {', '.join(known)}"
+    return f"{where} has no setting {key!r}{_nearest(key, known)}; it has: {', '.join(known)}"
+
+
+def unknown_name(name: str, known: Iterable[str], what: str) -> str:
+    """Say that nothing of a kind has this name, list those there are and point at the nearest."""
+    known = list(known)
+    return f"{name!r} is no {what}{_nearest(name, known)}; there are: {', '.join(known)}"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.report import long_run
 from playwright.sync_api import Page, expect
 from tests.report.conftest import clients_of, report_of
+from tests.simulation import test_frozen_parameters as adapted
 from tests.simulation.tiny_runs import STRATEGIES, eventful, experiment, problem
 
 from fedcompass.runs.replay import replay
@@ -268,6 +269,12 @@ def test_the_curves_can_be_seen_over_updates_and_bytes(report: Path, open_page: 
     curves.get_by_role("button", name="loss").click()
     expect(curves.locator("svg").last).to_contain_text("loss")
     assert curves.locator("path.series").count() == 1
+
+
+def test_bytes_sent_leave_out_the_frozen_part_of_a_model(tmp_path: Path, open_page: Open) -> None:
+    simulate(adapted.experiment(), problem=adapted.problem(), folder=tmp_path / "run")
+    page = open_page(report_of(tmp_path / "run", to=tmp_path / "report.html"))
+    assert page.evaluate("fedcompass.state.runs[0].modelBytes") == 4 * (6 * 2 + 2 * 4)
 
 
 def test_seeds_become_a_band_and_strategies_share_one_time_axis(

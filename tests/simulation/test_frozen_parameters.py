@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedcompass.experiment import Experiment
+from fedcompass.report import RunFiles
 from fedcompass.simulation.run import ExecutorName, simulate
 from fedcompass.training.bound import build_module
 from fedcompass.training.problem import Problem
@@ -82,3 +83,13 @@ def test_another_frozen_part_is_another_problem(tmp_path: Path) -> None:
     plain = simulate(experiment(), problem=problem()).experiment.fingerprint
     other = simulate(experiment(), problem=problem(random_base=True)).experiment.fingerprint
     assert plain != other
+
+
+def test_a_runs_bytes_and_summary_count_only_what_travels(tmp_path: Path) -> None:
+    result = simulate(experiment(), problem=problem(), folder=tmp_path / "run")
+    adapter = 6 * 2 + 2 * 4
+    header = next(RunFiles(tmp_path / "run").records())
+    assert header["model_bytes"] == 4 * adapter  # which the report's page takes before the file's
+    assert result.summary["parameters_sent"] == adapter
+    assert result.summary["parameters"] == adapter + 6 * 4 + 4
+    assert "20 of 48 parameters travel" in repr(result)

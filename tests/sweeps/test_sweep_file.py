@@ -122,6 +122,10 @@ def test_the_example_is_right() -> None:
             "grid.strategy.min_step: strategy (fedcompass) has no setting 'min_step' (did you mean",
         ),
         (
+            {"base": {"strategy": {"steps": 2}}, "grid": {"strategy.nam": ["fedavg"]}},
+            "grid.strategy.nam: strategy (fedcompass) has no setting 'nam' (did you mean 'name'?)",
+        ),
+        (
             {"base": {"strategy": {"buffer_size": 2}}, "grid": {"strategy.name": ["fedavg"]}},
             "base: strategy (fedavg) has no setting 'buffer_size'",
         ),

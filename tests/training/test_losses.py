@@ -135,7 +135,7 @@ def test_concordance_without_a_pair_is_not_a_number() -> None:
 
 
 def test_an_unknown_loss_is_told_of_the_others() -> None:
-    with pytest.raises(SettingsError, match=r"losses has no setting 'foca' \(did you mean 'focal'"):
+    with pytest.raises(SettingsError, match=r"'foca' is no loss \(did you mean 'focal'"):
         check_loss("foca")
 
 

@@ -97,9 +97,10 @@ def test_a_loss_is_not_told_in_percent(tmp_path: Path, monkeypatch: pytest.Monke
         app, ["run", "--horizon", "3", "--executor", "serial", *about]
     )
     assert done.exit_code == 0, done.output
-    top = next(line for line in done.stdout.splitlines() if "top loss" in line)
+    top = next(line for line in done.stdout.splitlines() if "best loss" in line)
     assert "%" not in top
-    assert "  loss 2.5       after 0.0 s" in done.stdout
+    assert top.startswith("  best loss          ")  # in line with the others
+    assert "  loss 2.5           after 0.0 s" in done.stdout
 
 
 def test_each_metric_that_an_experiment_may_name_is_measured_here() -> None:

@@ -17,7 +17,7 @@ from fedcompass.cli.setting_options import assigned, file_and_options, given
 from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, tell_changed_code
 from fedcompass.cli.text import plain_table, wrapped
 from fedcompass.errors import RunFolderError, SettingsError
-from fedcompass.own_code import absolute, short, with_names
+from fedcompass.own_code import absolute, is_own, short, with_names
 
 if TYPE_CHECKING:
     from fedcompass.cli.sweep_progress import SweepProgress
@@ -31,7 +31,7 @@ __all__ = ["compare"]
 
 _REFERENCE = "fedcompass"
 _PROFILES = {
-    "paper": "the FedCompass paper's where none are given (mnist-mini: a fifth of its steps)",
+    "paper": "the FedCompass paper's where none are given",
     "as-run": "the FedCompass paper's as its authors' code ran it where none are given",
     "authors": "the FedCompass paper's with its authors' further habits where none are given",
     "own": "each strategy's own paper's",
@@ -43,7 +43,9 @@ def compare(
     file: opt.ExperimentFile = None,
     strategies: Annotated[
         str,
-        typer.Option(help="Names with commas between; fedcompass is what others are compared to."),
+        typer.Option(
+            help="Names with commas between; others are compared to fedcompass or the first."
+        ),
     ] = "fedavg,fedasync,fedbuff,fedat,fedcompass",
     seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1, as they come.", min=1)] = 3,
     assignments: opt.SetKeys = None,
@@ -86,7 +88,7 @@ def compare(
     progress = SweepProgress(sweep, store, lambda experiment: root / _folder_name(experiment))
     with progress.live:
         _carry_out(sweep, store, progress, openers, workers=workers, device=device)
-    comparison = Comparison(Results.of_plan(sweep.plan(), store), _REFERENCE)
+    comparison = Comparison(Results.of_plan(sweep.plan(), store), _reference(sweep))
     print(_table(comparison))
     print(_meaning(comparison, first))
     if first.target is None:
@@ -174,9 +176,17 @@ def _what(sweep: "Sweep", experiment: "Experiment") -> str:
     meaning = (
         f"Each run simulates {experiment.horizon:g} s of virtual time and really trains; the same "
         "seed means the same data split, speeds and initial model for every strategy. Settings: "
-        f"{_PROFILES[experiment.profile]}."
+        f"{_PROFILES[experiment.profile]}{_fewer_steps(experiment)}."
     )
     return f"{wrapped(about)}\n{wrapped(meaning)}"
+
+
+def _fewer_steps(experiment: "Experiment") -> str:
+    """What `paper_settings` does with steps that the paper has for larger data."""
+    data = experiment.data.name
+    if experiment.profile != "paper" or not (is_own(data) or data == "mnist-mini"):
+        return ""
+    return f" ({'own data' if is_own(data) else data}: a fifth of its steps)"
 
 
 def _folder_name(experiment: "Experiment") -> str:
@@ -218,6 +228,12 @@ def _carry_out(
         raise typer.Exit(130) from None
 
 
+def _reference(sweep: "Sweep") -> str:
+    """The strategy that times are relative to: ours, or the first where ours is not there."""
+    names = sweep.axes["strategy.name"]
+    return _REFERENCE if _REFERENCE in names else names[0]
+
+
 def _table(comparison: "Comparison") -> str:
     """The sweep's list of points, with strategies for rows."""
     from fedcompass.cli.table_shapes import listing
@@ -229,6 +245,8 @@ def _table(comparison: "Comparison") -> str:
 
 
 def _meaning(comparison: "Comparison", experiment: "Experiment") -> str:
+    from fedcompass.cli.table_shapes import at_target
+
     times = [
         (point.row.rank_time, label)
         for point in comparison.points()
@@ -237,10 +255,10 @@ def _meaning(comparison: "Comparison", experiment: "Experiment") -> str:
     ]
     order = ", ".join(f"{label} {time:.1f} s" for time, label in sorted(times, key=itemgetter(0)))
     meaning = (
-        "time to target: virtual time of the first evaluation at or above it, mean ± standard "
-        "deviation over the seeds that reached it, - where fewer than half did; ratio: that mean "
-        "over fedcompass's. idle: share of client time spent waiting. stale: mean staleness. "
-        "wins: seeds in which it was first. Ranked with misses counted at the horizon "
-        f"({experiment.horizon:g} s): {order}."
+        f"time to target: virtual time of the first evaluation {at_target(comparison.points())} "
+        "it, mean ± standard deviation over the seeds that reached it, - where fewer than half "
+        f"did; ratio: that mean over {comparison.reference}'s. idle: share of client time spent "
+        "waiting. stale: mean staleness. wins: seeds in which it was first. Ranked with "
+        f"misses counted at the horizon ({experiment.horizon:g} s): {order}."
     )
     return f"\n{wrapped(meaning)}"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.cli.text import metric_text, plain_table
+from fedcompass.simulation.ending import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +28,10 @@ def summary_line(path: Path) -> str:
     metric = summary["target_metric"]
     best = summary.get(f"top_{metric}")
     measured = "" if best is None else f", best {metric} {metric_text(metric, best)}"
+    merged = counted(summary["global_updates"], "global update")
     return (
         f"over ({summary['reason']}) after {summary['seconds']:.0f} s and "
-        f"{summary['global_updates']} global updates{measured}{_wrong(summary)}{_spent(summary)}; "
+        f"{merged}{measured}{_wrong(summary)}{_spent(summary)}; "
         f"see {path}"
     )
 
@@ -47,7 +49,7 @@ def _spent(summary: "Mapping[str, Any]") -> str:
 def _wrong(summary: "Mapping[str, Any]") -> str:
     """What did not go well in a run."""
     refused, excluded = summary.get("refused_not_finite", 0), summary.get("quarantined", [])
-    told = f"; {refused} updates refused for NaN or infinity" if refused else ""
+    told = f"; {counted(refused, 'update')} refused for NaN or infinity" if refused else ""
     return told + (f"; in quarantine: {', '.join(excluded)}" if excluded else "")
 
 

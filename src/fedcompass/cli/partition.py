@@ -62,7 +62,11 @@ def partition(
     targets, classes, centers = _labels(dataset, data_root, seed)
     if clients is None:
         clients = _usual_clients(centers, kind)
-    parts = deal(targets, classes, clients, settings, seed, centers)
+    try:
+        parts = deal(targets, classes, clients, settings, seed, centers)
+    except SettingsError as error:
+        said = str(error).replace("partition.kind is", "--kind is").replace(" (--partition)", "")
+        raise SettingsError(said) from None
     counts = class_counts(parts, targets, classes)
     what = f"{short(dataset)}, {kind} partition, {clients} clients, seed {seed}"
     if output is not None:

@@ -156,15 +156,16 @@ def _watched(
 
 
 def _report(result: "Result", *, trained: bool) -> str:
-    from fedcompass.simulation.ending import trouble
+    from fedcompass.simulation.ending import counted, trouble
+    from fedcompass.simulation.result_view import model_sent
 
     summary = result.summary
     lines = _privacy_line(result.experiment, summary)
     if trained:
         lines += _accuracy_lines(result)
     lines += [
-        f"  global updates     {summary['global_updates']} from {summary['updates']} client "
-        f"updates",
+        f"  global updates     {summary['global_updates']} from "
+        f"{counted(summary['updates'], 'client update')}",
         f"  local steps        {summary['local_steps']:,} in "
         f"{summary['virtual_seconds']:.0f} s of virtual time",
         f"  clients waited     {summary['idle_share']:.0%} of their time{_by_plan(summary)}",
@@ -173,12 +174,16 @@ def _report(result: "Result", *, trained: bool) -> str:
         f"  updates per client {' '.join(map(str, summary['updates_per_client'][:20]))}",
         f"  steps per client   {' '.join(map(str, summary['steps_per_client'][:20]))}",
     ]
+    if (sent := model_sent(summary)) is not None:
+        lines.append(f"  model sent         {sent}")
     lines += _spent_lines(summary)
     lines += _masked_lines(summary)
     if summary["refused"]:
         lines.append(f"  refused updates    {summary['refused']} (reasons in the journal)")
     if summary["pending_updates"]:
-        lines.append(f"  not merged yet     {summary['pending_updates']} updates at the end")
+        lines.append(
+            f"  not merged yet     {counted(summary['pending_updates'], 'update')} at the end"
+        )
     lines.append(f"  record             {result.folder}")
     if result.folder is not None:
         lines.append(f"  to look at it      {reported(result.folder)}")
@@ -249,15 +254,18 @@ def data_and_model(experiment: "Experiment") -> str:
 
 
 def _accuracy_lines(result: "Result") -> list[str]:
+    from fedcompass.settings.training import best_in_words
+
     summary = result.summary
     metric = summary["target_metric"]
     lines = []
     if summary["target"] is not None:
         reached = summary["time_to_target"]
         when = f"after {reached:.1f} s of virtual time" if reached is not None else "not reached"
-        lines.append(f"  {metric} {metric_text(metric, summary['target'], 0)}       {when}")
+        wanted = f"{metric} {metric_text(metric, summary['target'], 0)}"
+        lines.append(f"  {wanted:<18} {when}")
     top, final = (metric_text(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
     lines.append(
-        f"  top {metric}       {top} at {summary['time_of_top']:.1f} s; {final} at the end"
+        f"  {best_in_words(metric):<18} {top} at {summary['time_of_top']:.1f} s; {final} at the end"
     )
     return lines

@@ -9,6 +9,7 @@ from fedcompass.cli.progress import LiveTable, TimeLeft
 from fedcompass.cli.text import metric_text
 from fedcompass.own_code import short
 from fedcompass.runs.journal import latest_time
+from fedcompass.simulation.ending import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,6 +47,7 @@ class SweepProgress:
         self._planned = Counter(self._cell(planned) for planned in self._plan)
         self._done: Counter[_TableCell] = Counter()
         self._failed: Counter[_TableCell] = Counter()
+        self._errors: set[str] = set()  # that were told
         self._finished = {key for key in self._places if store.finished(key) is not None}
         self._broke_off = {key for key in self._finished if _broke_off(store.finished(key))}
         for key in self._finished:
@@ -86,7 +88,10 @@ class SweepProgress:
     def _line(self, record: "Record") -> str:
         planned = self._places[record.key][0]
         where = ", ".join([*planned.labels.values(), f"seed {record.seed}"])
-        return f"  [{len(self._finished)}/{len(self._places)}] {where}: {_outcome(record)}"
+        told = "failed: the same error" if record.error in self._errors else _outcome(record)
+        if record.error is not None:
+            self._errors.add(record.error)
+        return f"  [{len(self._finished)}/{len(self._places)}] {where}: {told}"
 
     def _so_far(self) -> str:
         """Percent and time left, with what runs under way have done."""
@@ -139,6 +144,8 @@ def _broke_off(record: "Record | None") -> bool:
 
 
 def _outcome(record: "Record") -> str:
+    from fedcompass.settings.training import best_in_words
+
     outcome = record.outcome
     if outcome is None:
         return f"failed: {record.error}"
@@ -150,5 +157,6 @@ def _outcome(record: "Record") -> str:
     top = "-" if outcome.top is None else metric_text(metric, outcome.top)
     off = "; broke off: nobody is left to train" if outcome.broke_off else ""
     refused = outcome.refused_not_finite
-    nan = f"; {refused} updates refused for NaN or infinity" if refused else ""
-    return f"{when}top {top}{off}{nan}"
+    nan = f"; {counted(refused, 'update')} refused for NaN or infinity" if refused else ""
+    best = best_in_words(metric).partition(" ")[0]
+    return f"{when}{best} {top}{off}{nan}"

@@ -1,5 +1,6 @@
 """What stands where in a table of results: a list of all cells, or a grid of one number each."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import isnan
@@ -7,20 +8,21 @@ from math import isnan
 from fedcompass.cli.text import metric_text
 from fedcompass.errors import SettingsError
 from fedcompass.own_code import short
+from fedcompass.settings.training import best_in_words, falls
 from fedcompass.sweeps.comparison import Comparison, GridPoint
 from fedcompass.sweeps.formats import TextTable
 from fedcompass.sweeps.grid import label_of
 from fedcompass.sweeps.over_seeds import troubles
 
-__all__ = ["check_axes", "every_number", "grids", "listing", "notes"]
+__all__ = ["at_target", "check_axes", "every_number", "grids", "listing", "notes"]
 
 _NOTHING = "-"  # fewer than half of the seeds reached the target, or there is nothing to divide by
 _NOT_YET = "…"
 
 _LISTING = """\
-time: first evaluation at or above the target, mean ± standard deviation over
-the seeds that reached it, - where fewer than half did; ratio: that mean over
-{}'s; idle: share of client time spent waiting; stale: mean staleness;
+time: first evaluation {} the target, mean ± standard deviation over
+the seeds that reached it, - where fewer than half did; ratio: {};
+idle: share of client time spent waiting; stale: mean staleness;
 wins: seeds in which it was first, among those that all it is compared with
 have done; ranked: the mean, with misses counted at the horizon."""
 _TIMES = """\
@@ -35,11 +37,23 @@ def listing(comparison: Comparison) -> TextTable:
     axes = [axis for axis in comparison.results.axes if axis != comparison.axis]
     axes += [comparison.axis] if comparison.axis else []
     cells = _sorted_by(axes, comparison)
-    header = [*axes, _time_header(cells), "reached", "ratio", f"top {_metric(cells)}"]
+    header = [*axes, _time_header(cells), "reached", "ratio", best_in_words(_metric(cells))]
     header += ["idle", "stale", "wins", "ranked"]
     rows = [[*(cell.labels[axis] for axis in axes), *_numbers(cell)] for cell in cells]
-    meaning = _LISTING.format(comparison.reference)
+    meaning = _LISTING.format(at_target(cells), _ratio(comparison))
     return TextTable("", header, rows, left=range(len(axes)), meaning=meaning)
+
+
+def at_target(cells: Sequence[GridPoint]) -> str:
+    """Where a value that reaches the target lies."""
+    return "at or below" if falls(_metric(cells)) else "at or above"
+
+
+def _ratio(comparison: Comparison) -> str:
+    reference = comparison.reference
+    if reference in comparison.results.axes.get(comparison.axis, ()):
+        return f"that mean over {reference}'s"
+    return f"none, as {reference} is not among these; --reference names another"
 
 
 def _sorted_by(axes: Sequence[str], comparison: Comparison) -> list[GridPoint]:
@@ -109,7 +123,7 @@ def _grid(
         if any(cell is not None for cell in cells):
             wins = [str(sum(c.wins for c in cells if c is not None))] if counts_wins else []
             rows.append([*point, *(_in_grid(cell, metric) for cell in cells), *wins])
-    what = "time to target" if metric == "time" else f"top {_metric(comparison.points())}"
+    what = "time to target" if metric == "time" else best_in_words(_metric(comparison.points()))
     title = f"{what} by {', '.join(across)}" if across else what
     return TextTable(
         title="; ".join([title, *(f"{axis}={label}" for axis, label in fixed.items())]),
@@ -135,8 +149,9 @@ def notes(comparison: Comparison) -> list[str]:
             f"partial: {partial} of {len(cells)} cells lack seeds "
             "(k/n of N: reached, done, planned)"
         )
-    errors = {run.record.error for run in runs if run.record and run.record.error}
-    lines += [f"failed: {error}" for error in sorted(error for error in errors if error)]
+    errors = Counter(run.record.error for run in runs if run.record and run.record.error)
+    for error, count in sorted(errors.items()):
+        lines.append(f"failed{f' ({count} runs)' if count > 1 else ''}: {error}")
     done = [(" ".join(r.labels.values()), r.record) for r in runs if r.record and r.is_done]
     return lines + troubles(done)
 

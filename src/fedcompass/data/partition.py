@@ -62,8 +62,8 @@ def partition(
             parts = _by_center(centers, clients, len(targets))
         case "own":
             raise SettingsError(
-                "kind is 'own', and these data are one dataset, not one per client; choose "
-                "'class', 'dual-dirichlet', 'iid' or 'center'"
+                "partition.kind is 'own' (--partition), and these data are one dataset, not one "
+                "per client; choose 'class', 'dual-dirichlet', 'iid' or 'center'"
             )
         case "class" | "dual-dirichlet":
             parts = _by_class(targets, classes, clients, settings, rng)
@@ -89,7 +89,7 @@ def _by_center(centers: Tensor | None, clients: int, samples: int) -> list[NDArr
     """One client per center, in the order of the centers' numbers."""
     if centers is None:
         raise SettingsError(
-            "kind is 'center', and this dataset has no natural centers; "
+            "partition.kind is 'center' (--partition), and this dataset has no natural centers; "
             "choose 'class', 'dual-dirichlet' or 'iid'"
         )
     if len(centers) != samples:
@@ -128,8 +128,8 @@ def _by_class(
 def _checked_labels(targets: Tensor, classes: int, kind: str) -> NDArray[np.int64]:
     if targets.ndim != 1 or targets.dtype.is_floating_point:
         raise SettingsError(
-            f"kind is {kind!r}, and this dataset has no class per sample (its targets are numbers, "
-            "or none); choose 'iid', or 'center' if it has centers"
+            f"partition.kind is {kind!r} (--partition), and this dataset has no class per sample "
+            "(its targets are numbers, or none); choose 'iid', or 'center' if it has centers"
         )
     labels: NDArray[np.int64] = targets.cpu().numpy().astype(np.int64)
     if labels.min() < 0 or labels.max() >= classes:

@@ -14,7 +14,8 @@ from pydantic import Field, model_validator
 
 from fedcompass import own_code
 from fedcompass.errors import SettingsError
-from fedcompass.settings import Settings, unknown_key
+from fedcompass.setting_tables import unknown_name
+from fedcompass.settings import Settings
 
 __all__ = [
     "LOSS_NAMES",
@@ -23,7 +24,9 @@ __all__ = [
     "LocalSettings",
     "MetricKind",
     "check_loss",
+    "best_in_words",
     "check_metrics",
+    "falls",
     "higher_is_better",
     "is_share",
     "score",
@@ -79,7 +82,7 @@ def check_loss(name: str) -> None:
         SettingsError: naming it, the known ones and the nearest.
     """
     if name not in LOSS_NAMES and not own_code.is_own(name):
-        raise SettingsError(f"{unknown_key(name, LOSS_NAMES, 'losses')}; {_YOUR_OWN}")
+        raise SettingsError(f"{unknown_name(name, LOSS_NAMES, 'loss')}; {_YOUR_OWN}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ def check_metrics(names: Iterable[str]) -> None:
             _load_metric(name)
             continue
         if name not in METRICS:
-            raise SettingsError(f"{unknown_key(name, METRICS, 'metrics')}; {_YOUR_OWN}")
+            raise SettingsError(f"{unknown_name(name, METRICS, 'metric')}; {_YOUR_OWN}")
         if not isinstance(METRICS[name], MetricKind):
             raise SettingsError(
                 f"metric {name!r} has no direction; add it with register_metric(name, make, "
@@ -167,6 +170,17 @@ def is_share(name: str) -> bool:
     """Whether a metric is told in percent; one that is not known here is not."""
     kind = METRICS.get(own_code.short(name))
     return kind is not None and kind.share
+
+
+def falls(name: str) -> bool:
+    """Whether a metric is known to be better the lower it is; one not known here is not."""
+    kind = METRICS.get(own_code.short(name))
+    return kind is not None and not kind.higher_is_better
+
+
+def best_in_words(name: str) -> str:
+    """What a metric's best value is called: top accuracy, best loss."""
+    return f"{'best' if falls(name) else 'top'} {name}"
 
 
 def score(metric: str, value: float) -> float:

@@ -174,7 +174,7 @@ def summarize(
     version: ModelVersion,
     steps: Steps,
     pending: list[Fold],
-    privacy: dict[str, Any],
+    further: dict[str, Any],
 ) -> dict[str, Any]:
     """The numbers of a run in one flat table; no wall-clock times, so that runs compare equal."""
     clients = [client for _, client in _by_number(tally)]
@@ -192,7 +192,7 @@ def summarize(
         "quarantined": sorted(map(int, tally.quarantined())),
         "updates_per_client": [client.updates for client in clients],
         "steps_per_client": [client.steps for client in clients],
-        **privacy,
+        **further,
     }
 
 

@@ -9,13 +9,14 @@ from fedcompass.runs.codec import command_to_json, event_to_json
 from fedcompass.runs.journal import read_journal
 from fedcompass.scheduling.commands import Command, StartTraining
 from fedcompass.scheduling.events import Event, TaskLost, UpdateArrived, UpdateRefused
-from fedcompass.settings.training import is_share
+from fedcompass.settings.training import best_in_words, is_share
+from fedcompass.simulation.ending import counted
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
     from fedcompass.simulation.result import Result
 
-__all__ = ["TaskList", "as_html", "as_text"]
+__all__ = ["TaskList", "as_html", "as_text", "model_sent"]
 
 _WIDTH, _HEIGHT, _LEFT, _LANE = 640, 220, 70, 20  # pixels
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7f00")
@@ -67,8 +68,9 @@ def _rows(result: "Result") -> Iterator[tuple[str, str]]:
         yield f"{metric} {_value(metric, summary['target'])}", when
     if result.curve:
         top, final = (_value(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
-        yield f"top {metric}", f"{top} at {summary['time_of_top']:.1f} s; {final} at the end"
-    yield "global updates", f"{summary['global_updates']} from {summary['updates']} client updates"
+        yield best_in_words(metric), f"{top} at {summary['time_of_top']:.1f} s; {final} at the end"
+    updates = counted(summary["updates"], "client update")
+    yield "global updates", f"{summary['global_updates']} from {updates}"
     ended = f"{summary['virtual_seconds']:.1f} s of virtual time"
     yield "local steps", f"{summary['local_steps']:,} in {ended}"
     yield "clients waited", f"{summary['idle_share']:.0%} of their time"
@@ -76,7 +78,17 @@ def _rows(result: "Result") -> Iterator[tuple[str, str]]:
     yield "staleness", f"{summary['mean_staleness']:.2f} on average, at most {worst}"
     yield "curve", f"{len(result.curve)} evaluations, as records in .curve"
     yield "model", f"{len(result.model)} tensors by name, in .model and .best_model"
+    if (sent := model_sent(summary)) is not None:
+        yield "model sent", sent
     yield "folder", str(result.folder or "none: kept in memory only")
+
+
+def model_sent(summary: Mapping[str, Any]) -> str | None:
+    """How many parameters travel; None where all do."""
+    if "parameters_sent" not in summary:
+        return None
+    sent, whole = summary["parameters_sent"], summary["parameters"]
+    return f"{sent:,} of {whole:,} parameters travel; the others are frozen"
 
 
 def _value(metric: str, value: float | None) -> str:

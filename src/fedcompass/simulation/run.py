@@ -261,11 +261,11 @@ class Run:
         fingerprint = fingerprint_of(problem, module).digest if folder else None
         self._identity = {"experiment": experiment.key(), "problem": fingerprint}
         self._is_new = saved is None
-        self._journal = _open_journal(folder, saved, experiment, fleet, fingerprint)
+        model = layout.state_of(module, device)
+        self._journal = _open_journal(folder, saved, experiment, fleet, fingerprint, model.nbytes)
         self._origin = Origin(folder.path) if folder else None
         self._tasks = TaskList()
         records = Tee(self._tally, self._journal or self._tasks)
-        model = layout.state_of(module, device)
         self._sums = _masked_sums(experiment, model, trains=evaluates)
         coordinator = Coordinator(strategy, layout, model, records, self._sums)
         self.simulation = Simulation(
@@ -352,7 +352,7 @@ class Run:
                 version=coordinator.version,
                 steps=simulation.steps,
                 pending=pending,
-                privacy=simulation.budgets.summary() | self._masked(),
+                further=self._sent() | simulation.budgets.summary() | self._masked(),
             ),
             model=self._named(coordinator.model),
             best_model=self._named(best),
@@ -366,6 +366,14 @@ class Run:
             result.summary["journal_bytes"] = size  # to tell if it is cut later
             result.write(self._folder)
         return result
+
+    def _sent(self) -> dict[str, Any]:
+        """How many parameters travel, where that is not all of them."""
+        if not self._frozen:
+            return {}
+        sent = self.simulation.coordinator.model.trainable.numel()
+        kept = sum(tensor.numel() for tensor in self._frozen.values())
+        return {"parameters": sent + kept, "parameters_sent": sent}
 
     def _masked(self) -> dict[str, Any]:
         """What secure aggregation cost; its times are in the run's origin, and are no result."""
@@ -428,6 +436,7 @@ def _open_journal(
     experiment: Experiment,
     fleet: Fleet,
     fingerprint: str | None,
+    model_bytes: int,
 ) -> FileJournal | None:
     if folder is None:
         return None
@@ -436,6 +445,7 @@ def _open_journal(
         "strategy": experiment.chosen_strategy().to_json(),
         "seed": experiment.seed,
         "seconds_per_step": list(fleet.paces),
+        "model_bytes": model_bytes,  # of what travels: no frozen parameters
         "lower_is_better": [
             short(metric)
             for metric in experiment.evaluation.metrics

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import nan
 from statistics import mean, stdev
 
+from fedcompass.simulation.ending import counted
 from fedcompass.sweeps.record import Record
 from fedcompass.vocabulary import Seconds
 
@@ -71,7 +72,9 @@ def troubles(runs: Iterable[tuple[str, Record]]) -> list[str]:
         lines.append(f"broke off, nobody was left to train: {_named(off)}")
     if refused:
         count = sum(record.numbers.refused_not_finite for _, record in refused)
-        lines.append(f"refused for NaN or infinity: {count} updates of {_named(refused)}")
+        lines.append(
+            f"refused for NaN or infinity: {counted(count, 'update')} of {_named(refused)}"
+        )
     return lines
 
 

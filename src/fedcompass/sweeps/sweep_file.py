@@ -14,6 +14,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment, read_toml
 from fedcompass.settings import Settings, merged, unknown_key
 from fedcompass.strategies import known_keys
+from fedcompass.strategies import names as strategy_names
 from fedcompass.sweeps.grid import Axis, Choice, read_axes
 
 __all__ = ["Planned", "Sweep"]
@@ -151,16 +152,24 @@ class Sweep(Settings):
     def _check_strategy_keys(self) -> None:
         """Refuse a strategy's setting that none of the sweep's strategies has."""
         names = self._strategy_names()
-        known = list(dict.fromkeys(key for name in names for key in known_keys(name)))
+        known = ["name", *dict.fromkeys(key for name in names for key in known_keys(name))]
+        unknown = [(where, key) for where, key in self._strategy_keys() if key not in known]
+        if unknown:
+            ours = {key for name in strategy_names(installed=False) for key in known_keys(name)}
+            misspelt = [found for found in unknown if found[1] not in ours]
+            where, key = (misspelt or unknown)[0]  # a misspelt name makes the others unknown
+            text = unknown_key(key, known, f"strategy ({', '.join(names)})")
+            raise ValueError(f"{where}: {text}")
+        for axis in self._axes:
+            axis.check_own_strategies()
+
+    def _strategy_keys(self) -> Iterator[tuple[str, str]]:
+        """Every setting of a strategy, and where it is given."""
         given = [("base", self.base), *((f"grid.{a.name}", a.settings) for a in self._axes)]
         for where, settings in given:
             strategy = settings.get("strategy", {})
-            for key in strategy if isinstance(strategy, Mapping) else ():
-                if key not in (*known, "name"):
-                    text = unknown_key(key, known, f"strategy ({', '.join(names)})")
-                    raise ValueError(f"{where}: {text}")
-        for axis in self._axes:
-            axis.check_own_strategies()
+            if isinstance(strategy, Mapping):
+                yield from ((where, key) for key in strategy)
 
     def _strategy_names(self) -> list[str]:
         """The strategies in the sweep."""

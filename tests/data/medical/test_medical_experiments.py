@@ -64,7 +64,7 @@ def test_a_record_reads_back_as_the_same_experiment() -> None:
 
 
 def test_an_unknown_loss_and_a_target_above_1_are_refused() -> None:
-    with pytest.raises(SettingsError, match="losses has no setting 'coks'"):
+    with pytest.raises(SettingsError, match="'coks' is no loss"):
         experiment("fed-tcga-brca", loss="coks")
     with pytest.raises(SettingsError, match="at most 1 for concordance"):
         experiment("fed-tcga-brca", target=70)

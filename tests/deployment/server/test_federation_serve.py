@@ -18,6 +18,7 @@ from fedcompass.deployment.server.serve import serve
 from fedcompass.deployment.wire.messages import Facts, Kind
 from fedcompass.deployment.wire.transport import NodeId, Reply
 from fedcompass.errors import SettingsError
+from fedcompass.report import RunFiles
 from fedcompass.runs.curve import metrics_of
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, evaluate
 
@@ -174,6 +175,7 @@ def test_frozen_parameters_are_not_sent_and_stand_in_the_final_model(tmp_path: P
     settings = FederationSettings(max_updates=2, min_clients=2, strategy={"name": "fedavg"})
     serve(settings, load_app(app), sites, tmp_path / "run")
     assert sites.numbers_sent == {6}  # the weight alone
+    assert next(RunFiles(tmp_path / "run").records())["model_bytes"] == 4 * 6
     final = load_file(tmp_path / "run" / "final.safetensors")
     assert final["bias"].tolist() == [0.5, 0.5]
 

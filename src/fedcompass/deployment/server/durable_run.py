@@ -61,7 +61,11 @@ class DurableRun:
         self.deadlines: dict[GroupId, Seconds] = {}  # of groups that may be open
         self.starts: dict[ModelVersion, FlatState] = {}  # models of the outstanding tasks
         self.name = ""  # of the run; unique, so that a site never mixes up two runs' tasks
-        self._header = {"strategy": strategy.to_json(), "seed": settings.seed}
+        self._header = {
+            "strategy": strategy.to_json(),
+            "seed": settings.seed,
+            "model_bytes": initial.nbytes,  # of what travels: no frozen parameters
+        }
         self._saved: ModelVersion | None = None  # the checkpoint's
         try:
             self.updates = AcceptedUpdates(self.folder)

@@ -53,7 +53,7 @@ const strategiesPanel = {
   draw(panel, state) {
     const metric = state.runs[0].metric;
     const rows = state.groups.map((group) => strategyRow(group, metric));
-    const header = ["strategy", "runs", "time to target", `top ${inWords(metric)}`, "versions", "client updates", "waiting", "by plan", "staleness"];
+    const header = ["strategy", "runs", "time to target", `${state.runs[0].falls(metric) ? "best" : "top"} ${inWords(metric)}`, "versions", "client updates", "waiting", "by plan", "staleness"];
     panel.chart.replaceChildren(table(header, rows, "Strategies side by side"));
   },
 };
