@@ -241,7 +241,7 @@ def test_an_own_loss_and_an_own_metric_with_its_direction(command: Command) -> N
         f"--metric ./mine.py:worst --partition iid {FIXED} --name prices "
         "--executor serial"
     )
-    assert "top mine.worst" in said
+    assert "best mine.worst" in said
     rows = [json.loads(line) for line in Path("runs/prices/metrics.jsonl").read_text().splitlines()]
     assert {"loss", "mine.worst"} <= set(rows[-1])
     summary = json.loads(Path("runs/prices/summary.json").read_text())

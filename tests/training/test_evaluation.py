@@ -66,7 +66,8 @@ def test_dice_takes_class_numbers_too() -> None:
 
 def test_an_unknown_metric_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        SettingsError, match=r"'acuracy' \(did you mean 'accuracy'\?\); it has: loss"
+        SettingsError,
+        match=r"'acuracy' is no metric \(did you mean 'accuracy'\?\); there are: loss",
     ):
         check_metrics(["acuracy"])
 

@@ -53,7 +53,7 @@ def test_a_metric_of_ones_own_that_is_to_fall_does(error_rate: str, tmp_path: Pa
 
 
 def test_a_metric_of_an_unknown_direction_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match=r"no setting 'rmse'.*it has: loss, accuracy, bal"):
+    with pytest.raises(SettingsError, match=r"'rmse' is no metric.*there are: loss, accuracy, bal"):
         curve_of([{"time": 0.0, "rmse": 1.0}], "rmse")
 
 
