@@ -11,6 +11,7 @@ import pytest
 from fedcompass.cli.setting_options import assigned
 from fedcompass.deployment.app.site_budget import SitePrivacySettings
 from fedcompass.deployment.app.trainer import Site
+from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.site.site_folder import SiteSettings
 from fedcompass.errors import BudgetSpent
 from fedcompass.experiment import Experiment
@@ -22,7 +23,7 @@ RUNS = [
     for kind, body in BLOCKS
     if kind == "bash"
     for line in body.splitlines()
-    if line.startswith("fedcompass run ")
+    if line.startswith("fedcompass run ") and "privacy." in line
 ]
 
 
@@ -39,6 +40,12 @@ def test_a_command_of_the_page_gives_the_clients_their_budgets(line: str) -> Non
 def test_the_page_shows_one_budget_for_all_and_one_for_each() -> None:
     assert len(RUNS) == 3
     assert any("[" in line for line in RUNS)
+
+
+def test_the_pages_deployment_toml_turns_secure_sums_on() -> None:
+    [text] = [b for kind, b in BLOCKS if kind == "toml" and b.startswith("# deployment.toml")]
+    shown = tomllib.loads(text)["federation"]
+    assert FederationSettings(max_updates=9, min_clients=3, **shown).secure.enabled
 
 
 def test_the_pages_site_toml_is_a_sites_settings() -> None:
