@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from playwright.sync_api import Browser
-from tests.report.conftest import browser  # noqa: F401  a fixture
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MADE_BY_THE_BUILD = {"commands.md"}
 FROM_ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^>]*>")
 
@@ -78,7 +77,7 @@ def test_no_page_loads_fonts_or_scripts_from_the_network(site: Path) -> None:
     ] == []
 
 
-def test_search_works_on_pages_opened_from_disk(site: Path, browser: Browser) -> None:  # noqa: F811
+def test_search_works_on_pages_opened_from_disk(site: Path, browser: Browser) -> None:
     asked: list[str] = []
     page = browser.new_page()
     page.on("request", lambda request: asked.append(request.url))
