@@ -27,7 +27,7 @@ PLAN = DemoPlan(
     seconds_per_step=0.004,
     min_steps=10,
     max_steps=40,
-    max_updates=4,
+    max_updates=8,
     secure=True,
 )
 WINDOW = 24  # values in a row: by chance no file has them
@@ -83,6 +83,58 @@ class Spy:
         return any(piece in content for content in self._seen.values() for piece in pieces)
 
 
+class Memory:
+    """Looks through a server's memory for the updates that sites have kept so far."""
+
+    def __init__(self, spy: Spy) -> None:
+        self._spy, self._version = spy, 0
+        self.looked_for: set[tuple[str, int]] = set()
+        self.found: list[tuple[str, int]] = []
+        self.model_seen = False
+
+    def look(self, view: RunView, demo: Demo) -> None:
+        """Once after each merge, with the server stopped meanwhile."""
+        server = None if demo._server is None else demo._server.children["server"]
+        if view.tally.version <= self._version or server is None:
+            return
+        self._spy.look()
+        updates = self._spy.updates()
+        models = self._spy.models(len(next(iter(updates.values()))))
+        with suppress(ProcessLookupError):
+            os.kill(server, signal.SIGSTOP)
+        content = _memory_of(server)
+        with suppress(ProcessLookupError):
+            os.kill(server, signal.SIGCONT)
+        self._version = view.tally.version
+        self.model_seen |= any(_piece(model, model != 0) in content for model in models)
+        for key, change in updates.items():
+            self.looked_for.add(key)
+            if any(_piece(form, change != 0) in content for form in (change, -change)):
+                self.found.append(key)
+
+
+def _piece(values: NDArray[np.float32], where: NDArray[np.bool_]) -> bytes:
+    """Values in a row from the middle of a vector."""
+    starts = range(0, len(values) - WINDOW, WINDOW)
+    whole = [start for start in starts if where[start : start + WINDOW].all()]
+    start = whole[len(whole) // 2]
+    return values[start : start + WINDOW].astype(np.float32).tobytes()
+
+
+def _memory_of(pid: int) -> bytes:
+    """What a process has written into its memory, as far as it is there to be read."""
+    pieces = []
+    with suppress(OSError):  # it ends meanwhile
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+            for line in (line for line in maps if line.split()[1].startswith("rw")):
+                start, end = (int(number, 16) for number in line.split()[0].split("-"))
+                with suppress(OSError):
+                    memory.seek(start)
+                    pieces.append(memory.read(end - start))
+    return b"".join(pieces)
+
+
 class Killer:
     """Kills a site after the first merge, and the server after the second."""
 
@@ -110,13 +162,18 @@ def test_the_server_of_a_secure_demo_sees_no_single_update_whoever_is_killed(
     def watch(view: RunView) -> None:
         spy.look()
         killer.look(view, demo)
+        memory.look(view, demo)
 
     with Demo(PLAN, tmp_path / "runs", lambda _: None, watch) as demo:
         spy = Spy(demo._home, run, tmp_path / "spied")
+        memory = Memory(spy)
         (done,) = demo.run()
         spy.look()
     assert killer.killed == ["site", "server"]
-    assert done.summary["global_updates"] == 4
+    assert memory.model_seen, "what is in the server's memory, is found"
+    assert len(memory.looked_for) >= 3
+    assert memory.found == [], "updates in the server's memory"
+    assert done.summary["global_updates"] == PLAN.max_updates
     lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
     check_updates(spy, lines)
     check_sums(spy, lines)
@@ -125,7 +182,7 @@ def test_the_server_of_a_secure_demo_sees_no_single_update_whoever_is_killed(
     left_out = [task for line in commits for task in line.get("left_out", ())]
     counted = [task for _, task, _ in merged if task not in left_out]
     assert len(counted) == len(set(counted)), "an update was merged twice"
-    assert [line["version"] for line in commits] == [1, 2, 3, 4]
+    assert [line["version"] for line in commits] == list(range(1, PLAN.max_updates + 1))
     replay(run / "journal.jsonl")
 
 
