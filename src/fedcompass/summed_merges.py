@@ -13,8 +13,7 @@ from torch import Tensor
 from fedcompass.aggregation import ClientMemory, Contribution, FlatState
 from fedcompass.aggregation.weighted_sum import WeightedSum
 from fedcompass.scheduling.commands import Commit, Fold
-from fedcompass.settings.secure import FEWEST_CLIENTS
-from fedcompass.vocabulary import GENERAL, ClientId, ModelVersion, TaskId
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, GENERAL, ClientId, ModelVersion, TaskId
 
 __all__ = ["Asked", "NotMerged", "OpenedSum", "SumSource", "SummedMerges"]
 
@@ -94,7 +93,7 @@ class SummedMerges:
             if fold.client in present:
                 weights = self._aggregator.weights(GENERAL, self._waiting[fold.task])
                 asked.setdefault(fold.client, {})[fold.task] = weights
-        enough = len(asked) >= FEWEST_CLIENTS
+        enough = len(asked) >= FEWEST_IN_A_SUM
         opened = self._source.opened(command.version, asked) if enough else OpenedSum(None)
         merged, left = self._sorted(command, opened)
         if opened.sums is not None:

@@ -25,8 +25,7 @@ from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import free_port
 from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
-from fedcompass.settings.secure import FEWEST_CLIENTS
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, Seconds
 
 __all__ = ["Demo", "DemoPlan", "DemoRun", "paces"]
 
@@ -66,7 +65,7 @@ class DemoPlan:
     secure: bool = False
 
     def __post_init__(self) -> None:
-        fewest = FEWEST_CLIENTS if self.secure else 1
+        fewest = FEWEST_IN_A_SUM if self.secure else 1
         if not fewest <= self.sites <= 20:
             raise SettingsError(f"sites is {self.sites}; allowed: {fewest} to 20 on one machine")
         if self.slowest < 1:

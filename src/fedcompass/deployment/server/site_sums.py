@@ -20,10 +20,10 @@ from fedcompass.errors import CheckpointError, RunFolderError
 from fedcompass.runs.checkpoint import load_checkpoint, save_checkpoint
 from fedcompass.runs.files import write_whole
 from fedcompass.secure_aggregation.messages import SumOpened
-from fedcompass.secure_aggregation.terms import FEWEST_MEMBERS, terms_for
+from fedcompass.secure_aggregation.terms import terms_for
 from fedcompass.settings.secure import SecureSettings
 from fedcompass.summed_merges import Asked, OpenedSum
-from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, ClientId, ModelVersion, Seconds, TaskId
 
 __all__ = ["SiteSums", "SumTransport"]
 
@@ -85,7 +85,7 @@ class SiteSums:
             return known
         connected = {str(node) for node in self._transport.nodes()}
         members = {client: tasks for client, tasks in asked.items() if client in connected}
-        result = self._round(members) if len(members) >= FEWEST_MEMBERS else None
+        result = self._round(members) if len(members) >= FEWEST_IN_A_SUM else None
         outcome = OpenedSum(None) if result is None else self._outcome(result)
         self._save(version, asked, outcome)
         return outcome
