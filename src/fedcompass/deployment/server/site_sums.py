@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState
@@ -22,7 +21,7 @@ from fedcompass.runs.files import write_whole
 from fedcompass.secure_aggregation.messages import SumOpened
 from fedcompass.secure_aggregation.terms import terms_for
 from fedcompass.settings.secure import SecureSettings
-from fedcompass.summed_merges import Asked, OpenedSum
+from fedcompass.summed_merges import Asked, OpenedSum, state_of_sum, summed_length
 from fedcompass.vocabulary import FEWEST_IN_A_SUM, ClientId, ModelVersion, Seconds, TaskId
 
 __all__ = ["SiteSums", "SumTransport"]
@@ -91,12 +90,11 @@ class SiteSums:
         return outcome
 
     def _round(self, members: Asked) -> RoundResult:
-        length = self._like.trainable.numel() + self._like.averaged.numel()
         terms = terms_for(
             self.run,
             self._next_round(),
             tuple(members),
-            length,
+            summed_length(self._like),
             clip=self._settings.clip,
             bits=self._settings.bits,
         )
@@ -124,12 +122,7 @@ class SiteSums:
             return OpenedSum(None, lost=result.lost, notes={"masked": cost | why})
         if end.accused:
             cost |= {"accused": end.accused}
-        values, split = torch.from_numpy(end.values), self._like.trainable.numel()
-        sums = FlatState(
-            values[:split].to(self._like.trainable.dtype),
-            values[split:].to(self._like.averaged.dtype),
-            self._like.counted.clone(),
-        )
+        sums = state_of_sum(end.values, self._like)
         return OpenedSum(sums, end.members, result.lost, {"masked": cost})
 
     def _path(self, version: ModelVersion) -> Path:
