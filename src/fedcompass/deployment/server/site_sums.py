@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.aggregation.saved_tensors import restored_tensor
+from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.deployment.wire.sum_parts import Begin
 from fedcompass.deployment.wire.sum_rounds import RoundResult
 from fedcompass.deployment.wire.transport import NodeId
@@ -129,7 +129,7 @@ class SiteSums:
         return self._folder / f"{version}.safetensors"
 
     def _save(self, version: ModelVersion, asked: Asked, outcome: OpenedSum) -> None:
-        tensors = {} if outcome.sums is None else outcome.sums.tensors()
+        tensors = {} if outcome.sums is None else named_state("sum", outcome.sums)
         facts = {
             "run": self.run,
             "asked": _tasks(asked),
@@ -137,8 +137,7 @@ class SiteSums:
             "lost": list(outcome.lost),
             "notes": dict(outcome.notes),
         }
-        named: dict[str, Tensor] = {f"sum.{name}": tensor for name, tensor in tensors.items()}
-        save_checkpoint(self._path(version), named, facts)
+        save_checkpoint(self._path(version), tensors, facts)
 
     def _known(self, version: ModelVersion, asked: Asked) -> OpenedSum | None:
         path = self._path(version)
@@ -148,15 +147,9 @@ class SiteSums:
         facts = saved.facts
         if facts.get("run") != self.run or facts.get("asked") != _tasks(asked):
             return None  # of a merge that came to nothing: its updates cannot be offered again
-        sums = None
-        if facts["clients"]:
-            like = self._like
-            sums = FlatState(
-                restored_tensor(saved.tensors, "sum.trainable", like.trainable),
-                restored_tensor(saved.tensors, "sum.averaged", like.averaged),
-                like.counted.clone(),
-            )
         try:
+            opened = bool(facts["clients"])
+            sums = restored_state(saved.tensors, "sum", self._like) if opened else None
             return OpenedSum(sums, facts["clients"], facts["lost"], facts["notes"])
         except KeyError as error:
             raise CheckpointError(f"{path} is incomplete: {error!r}; restore a backup") from None
