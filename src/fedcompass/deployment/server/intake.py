@@ -223,9 +223,8 @@ class Intake:
             greeting = read_greeting(reply.facts)
             if isinstance(greeting, str):
                 return None
-            self._run.settle(
-                coordinator.join(now, client, greeting.samples)
-            )  # its task is not sent
+            joined = coordinator.join(now, client, greeting.samples)
+            self._run.settle(joined)  # its task is not sent
         why = one_line(reply.error or "budget spent")
         privacy = {**read_spent(reply.facts), "left": why}
         return coordinator.lose(now, client, why=why, privacy=privacy)
