@@ -17,12 +17,13 @@ from fedcompass.deployment.server.background_evaluation import (
 from fedcompass.deployment.server.dispatcher import Dispatcher
 from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.server.federation_summary import Summary, summarize
+from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.server.intake import Intake
 from fedcompass.deployment.server.membership import Membership
 from fedcompass.deployment.server.readmission import take_requests
 from fedcompass.deployment.wire.transport import Transport
 from fedcompass.errors import SettingsError
+from fedcompass.own_code import short
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.files import LineFile
 from fedcompass.vocabulary import ClientId, Seconds
@@ -149,7 +150,8 @@ class Federation:
             self._settle(now, self._intake.take(now, reply, sent))
         for group, due in sorted(self._run.deadlines.items(), key=lambda item: (item[1], item[0])):
             if due <= now and group in self._run.deadlines:
-                self._pass_deadline(due, group)
+                at = max(due, self.coordinator.scheduler.now)
+                self._settle(self.now(), self.coordinator.pass_deadline(at, group))
         for client, why in self._intake.overdue(now):
             self._lose(now, client, why)
         self._dispatcher.push_due(now, self.membership)
@@ -168,10 +170,6 @@ class Federation:
             self._readmit(now, client)
         self._intake.ask(now)
 
-    def _pass_deadline(self, due: Seconds, group: int) -> None:
-        at = max(due, self.coordinator.scheduler.now)
-        self._settle(self.now(), self.coordinator.pass_deadline(at, group))
-
     def _lose(self, now: Seconds, client: ClientId, why: str) -> None:
         if client in self.coordinator.scheduler.roster.members:
             self._settle(now, self.coordinator.lose(now, client, why=why))
@@ -184,12 +182,6 @@ class Federation:
             return
         why = "it takes no part now" if member is None else "it is not in quarantine"
         self._run.audit.say("not readmitted", now, who=client, why=why)
-        self._run.audit.flush()
-
-    def lift_quarantine(self, client: ClientId) -> None:
-        """An operator lets a site back in."""
-        now = self.now()
-        self._settle(now, self.coordinator.lift_quarantine(now, client))
 
     def _settle(self, now: Seconds, orders: list[Order] | None) -> None:
         """Put an event on disk, then send out what follows from it."""
@@ -212,7 +204,6 @@ class Federation:
         for measured in self._evaluation.wait() if wait else self._evaluation.measured():
             if measured.error is not None:
                 self._run.audit.say("evaluation failed", measured.time, why=measured.error)
-                self._run.audit.flush()
             elif self._note(measured):
                 self._save_model("best", measured.model)
 
@@ -240,16 +231,17 @@ class Federation:
             self._measure(wait=True)
         run = self._run
         self._save_model("final", self.coordinator.model)
-        summary = summarize(
-            self.settings,
-            self.curve,
-            run.tally,
+        summary = Summary(
+            strategy=short(self.settings.chosen_strategy().name),
+            seed=self.settings.seed,
             reason=reason,
-            now=now,
+            seconds=now,
+            target=self.settings.target,
+            curve=self.curve,
+            tally=run.tally,
             pending=self.coordinator.scheduler.pending(),
         )
         run.audit.say("stopped", now, why=reason, version=self.coordinator.version)
-        run.audit.flush()
         run.finish(summary.to_json())
         self.close()
         return summary
