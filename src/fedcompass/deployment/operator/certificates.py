@@ -119,8 +119,12 @@ def make_server_certificate(
 
 
 def make_site_certificate(
-    authority: Path, folder: Path, name: str, days: int = SIGNED_DAYS
-) -> None:
+    authority: Path,
+    folder: Path,
+    name: str,
+    days: int = SIGNED_DAYS,
+    own_key: ec.EllipticCurvePublicKey | None = None,
+) -> bytes:
     """Write `site.key` (secret) and `site.crt`, by which a site proves who it is.
 
     Args:
@@ -128,13 +132,19 @@ def make_site_certificate(
         folder: where to write.
         name: the site's; who it is for the server the roster says.
         days: how long it is valid from now; below 0 it has expired already.
+        own_key: the public half of a key that the site has made and keeps; then no key is written.
+
+    Returns:
+        The certificate.
 
     Raises:
         ProjectError: `ca.key` is not there, or is not the key of `ca.crt`; nothing was written.
     """
     signer = Authority(authority)
-    key = make_key(folder / "site.key").public_key()
-    (folder / "site.crt").write_bytes(signer.site_certificate(key, name, days))
+    key = make_key(folder / "site.key").public_key() if own_key is None else own_key
+    certificate = signer.site_certificate(key, name, days)
+    (folder / "site.crt").write_bytes(certificate)
+    return certificate
 
 
 def make_key(path: Path) -> ec.EllipticCurvePrivateKey:
