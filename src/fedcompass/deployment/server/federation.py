@@ -9,11 +9,7 @@ from torch import Tensor
 
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.coordinator import Order
-from fedcompass.deployment.server.background_evaluation import (
-    BackgroundEvaluation,
-    Evaluate,
-    EvaluationResult,
-)
+from fedcompass.deployment.server.background_evaluation import BackgroundEvaluation, Evaluate
 from fedcompass.deployment.server.dispatcher import Dispatcher
 from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
@@ -201,26 +197,24 @@ class Federation:
         self._evaluation.offer(self._offered, now, self.coordinator.snapshot())
 
     def _measure(self, *, wait: bool = False) -> None:
+        """Write down what was measured, and keep the model that is the best so far."""
+        metric = self.settings.target_metric
         for measured in self._evaluation.wait() if wait else self._evaluation.measured():
             if measured.error is not None:
                 self._run.audit.say("evaluation failed", measured.time, why=measured.error)
-            elif self._note(measured):
+                continue
+            if self.settings.target is not None and metric not in measured.metrics:
+                raise SettingsError(
+                    f"target_metric is {metric!r}; the app measures: {', '.join(measured.metrics)}"
+                )
+            row = {"time": measured.time, "version": measured.version, **measured.metrics}
+            self._metrics.append([row])
+            if self.curve.add(row):
                 self._save_model("best", measured.model)
 
     def _save_model(self, name: str, model: FlatState) -> None:
         tensors = {**self.coordinator.layout.unflatten(model), **self._frozen}
         self._run.folder.save_model(name, tensors)
-
-    def _note(self, measured: EvaluationResult) -> bool:
-        """Write a row of the curve; says whether it is the best so far."""
-        metric = self.settings.target_metric
-        if self.settings.target is not None and metric not in measured.metrics:
-            raise SettingsError(
-                f"target_metric is {metric!r}; the app measures: {', '.join(measured.metrics)}"
-            )
-        row = {"time": measured.time, "version": measured.version, **measured.metrics}
-        self._metrics.append([row])
-        return self.curve.add(row)
 
     def finish(self) -> Summary:
         """Measure the last model, write what came out, and close."""
@@ -263,13 +257,13 @@ def _site_sums(
     """
     if not settings.secure.enabled:
         return None
-    from fedcompass.deployment.server.site_sums import SiteSums
+    from fedcompass.deployment.server.site_sums import SiteSums, SumTransport
 
-    if not hasattr(transport, "sum"):
+    if not isinstance(transport, SumTransport):
         raise SettingsError(
             "secure.enabled is true, but sites do not come over gRPC; allowed: with "
             "`fedcompass deploy` only"
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     max_norm = settings.chosen_strategy().guard.max_norm
-    return SiteSums(settings.secure, transport, folder, like, max_norm)  # type: ignore[arg-type]
+    return SiteSums(settings.secure, transport, folder, like, max_norm)

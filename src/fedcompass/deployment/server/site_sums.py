@@ -6,7 +6,7 @@ rounds, so that none is ever opened twice.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -27,6 +27,7 @@ from fedcompass.vocabulary import FEWEST_IN_A_SUM, ClientId, ModelVersion, Secon
 __all__ = ["SiteSums", "SumTransport"]
 
 
+@runtime_checkable
 class SumTransport(Protocol):
     """A transport that can have sums opened, beside its other calls."""
 
