@@ -62,24 +62,22 @@ class Authority:
         """A server's; loopback is always among its hosts."""
         reached = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
         names = x509.SubjectAlternativeName([_alternative_name(host) for host in reached])
-        builder = self._builder(reached[0], public_key, days).add_extension(names, critical=False)
-        return self._signed(builder, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH)
+        issuer = self._certificate.subject
+        builder = _builder(_named(reached[0]), issuer, public_key, days)
+        return self._signed(
+            builder.add_extension(names, critical=False), x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
+        )
 
     def site_certificate(
         self, public_key: ec.EllipticCurvePublicKey, name: str, days: int = SIGNED_DAYS
     ) -> bytes:
         """A site's; who it is for the server the roster says."""
-        builder = self._builder(name, public_key, days)
+        builder = _builder(_named(name), self._certificate.subject, public_key, days)
         return self._signed(builder, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def own_certificate(self, days: int = _AUTHORITY_DAYS) -> bytes:
         """The CA's own with later dates; who has either trusts what it has signed and will sign."""
         return _authority_certificate(self._key, self._certificate.subject, days)
-
-    def _builder(
-        self, subject: str, public_key: ec.EllipticCurvePublicKey, days: int
-    ) -> x509.CertificateBuilder:
-        return _builder(_named(subject), self._certificate.subject, public_key, days)
 
     def _signed(self, builder: x509.CertificateBuilder, usage: x509.ObjectIdentifier) -> bytes:
         own = self._key.public_key()
@@ -92,11 +90,11 @@ class Authority:
         return _pem(certificate)
 
 
-def make_authority(folder: Path, name: str, days: int = _AUTHORITY_DAYS) -> None:
+def make_authority(folder: Path, name: str) -> None:
     """Write a new certificate authority: `ca.key` (secret) and `ca.crt`."""
     key = make_key(folder / "ca.key")
     subject = _named(f"{name} federation CA")
-    (folder / "ca.crt").write_bytes(_authority_certificate(key, subject, days))
+    (folder / "ca.crt").write_bytes(_authority_certificate(key, subject, _AUTHORITY_DAYS))
 
 
 def make_server_certificate(

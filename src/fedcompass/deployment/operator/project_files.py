@@ -62,18 +62,9 @@ def write_site(project: Path, site: Path, address: str, number: int, of: int) ->
 def certify_site(
     project: Path, site: Path, own_key: ec.EllipticCurvePublicKey | None = None
 ) -> str:
-    """Write `site.key` (secret), `site.crt` and `ca.crt` for a site of the folder's name.
+    """Certify a site of the folder's name; returns the fingerprint, for the roster.
 
-    Args:
-        project: the federation's folder.
-        site: the site's.
-        own_key: the public half of a key that the site has made and keeps; then no key is written.
-
-    Returns:
-        The certificate's fingerprint, for the roster.
-
-    Raises:
-        ProjectError: the CA's key is not here; nothing was written.
+    As `make_site_certificate`, with `ca.crt` beside it and a copy for the federation's operator.
     """
     certificates = project / "certificates"
     certificate = make_site_certificate(certificates, site, site.name, own_key=own_key)
