@@ -57,7 +57,7 @@ def test_a_table_of_the_paper_is_shown_as_soon_as_its_stores_are_read() -> None:
     ("command", "printed"),
     [
         ("strategies", "fedcompass+n"),
-        ("advise --paces 0.1,0.2", "Use fedcompass:"),
+        ("advise --paces 0.1,0.2", "Use fedavg:"),
         ("strategies fedbuff", "buffer_size"),
         ("table {}/store.jsonl", "time: first evaluation"),
         ("paper show table-1 --results {}", "fedavgm"),

@@ -162,7 +162,8 @@ def test_the_server_of_a_secure_demo_sees_no_single_update_whoever_is_killed(
     def watch(view: RunView) -> None:
         spy.look()
         killer.look(view, demo)
-        memory.look(view, demo)
+        if len(killer.killed) == 2:  # a look takes long; the run would be over before the kills
+            memory.look(view, demo)
 
     with Demo(PLAN, tmp_path / "runs", lambda _: None, watch) as demo:
         spy = Spy(demo._home, run, tmp_path / "spied")
