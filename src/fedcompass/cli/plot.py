@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcompass.cli.options import picture_file
+from fedcompass.cli.options import check_choice, picture_file
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def plot(
 def _check(
     what: str, metric: str | None, start: float, end: float | None, width: float | None
 ) -> None:
-    if what not in _KINDS:
-        raise SettingsError(f"--what is {what!r}; allowed: {', '.join(_KINDS)}")
+    check_choice("--what", what, _KINDS)
     if metric is not None and what != "accuracy":
         raise SettingsError(f"--metric goes with --what accuracy, not with {what}; leave it out")
     if what in _SETTINGS and (start or end is not None or width is not None):

@@ -32,7 +32,7 @@ def entry_named(name: str) -> Entry:
     by_label = {entry.label: entry for entry in entries.values() if entry.label}
     found = entries.get(name) or by_label.get(name)
     if found is None:
-        raise SettingsError(unknown_key(name, entries, "the paper").replace("setting", "entry"))
+        raise SettingsError(unknown_key(name, entries, "the paper", "entry"))
     return found
 
 

@@ -1,4 +1,8 @@
-"""The paper's figures, drawn from stored runs or from the schedule alone; they need `plot`."""
+"""The paper's figures, drawn from stored runs or from the schedule alone; they need `plot`.
+
+As in `report/figures`, whatever draws raises `MissingExtra` without matplotlib, and `SettingsError`
+for a path whose ending is no picture's.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,8 +47,7 @@ def draw_curves(runs: EntryRuns, path: Path) -> None:
     single run is drawn to its end.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: there is no run to draw, or the path's ending is no picture format.
+        SettingsError: there is no run to draw.
     """
     entry = runs.entry
     drawn = {
@@ -112,12 +115,7 @@ def _drawn_until(runs: list[StoredRun]) -> float:
 
 
 def draw_timeline(name: str, path: Path, title: str = "") -> None:
-    """One bar per task with its steps, coloured by group; a gap is a client that waits.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: the path's ending is no picture format.
-    """
+    """One bar per task with its steps, coloured by group; a gap is a client that waits."""
     figure = new_figure(11.0, 3.4)
     axes = figure.add_subplot()
     drawn = tasks(name)
@@ -148,12 +146,7 @@ def _draw_task(axes: "Axes", task: Task) -> None:
 
 
 def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
-    """The mean number of groups over time beside the bound, and the shares of time above it.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: the path's ending is no picture format.
-    """
+    """The mean number of groups over time beside the bound, and the shares of time above it."""
     figure = new_figure(10.5, 3.9)
     over_time, shares = figure.subplots(1, 2)
     noise = max(fleet.jitter for fleet in fleets)

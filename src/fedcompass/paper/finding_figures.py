@@ -32,8 +32,7 @@ def draw_times(results: StoredRuns, path: Path) -> None:
     """Time to target relative to FedCompass, a panel for each MNIST cell, three marks a row.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: there is no run to draw, or the path's ending is no picture format.
+        SettingsError: there is no run to draw.
     """
     finding = Finding(results)
     if not any(one.has_runs(finding.cells) for one in (finding.written, finding.as_run)):
@@ -106,8 +105,7 @@ def draw_signs(results: StoredRuns, path: Path) -> None:
     and as run.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: there is no run to draw, or the path's ending is no picture format.
+        SettingsError: there is no run to draw.
     """
     cells = [cell for cell in Finding(results).cells if cell.speed == "exp"]
     pair = next((pair for pair in _PAIRS if _signed_runs(results, cells, pair)), None)

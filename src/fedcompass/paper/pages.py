@@ -87,4 +87,4 @@ def _sentence(line: str) -> str:
 
 
 def _markdown(table: TextTable) -> str:
-    return markdown_table(table.header, table.rows, table.left, title=table.title) + "\n"
+    return f"{markdown_table(table)}\n"

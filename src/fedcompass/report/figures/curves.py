@@ -32,8 +32,7 @@ def draw_curves(runs: Sequence[RunRecord], picture: Picture, metric: str | None 
         metric: left out: the metric the runs' target is about.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: the metric was not measured, or the path is no picture's.
+        SettingsError: the metric was not measured.
     """
     name = metric or _common_metric(runs)
     with picture.axes() as axes:

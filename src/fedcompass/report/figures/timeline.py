@@ -50,9 +50,8 @@ def draw_timeline(runs: Sequence[RunRecord], picture: Picture) -> None:
     """Draw who trained when; several runs stand below each other on one time axis.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
         JournalError: a run's journal cannot be read.
-        SettingsError: there is nothing to draw, or the path is no picture's.
+        SettingsError: there is nothing to draw.
     """
     check_picture(picture.path)
     start, width = picture.start, picture.width
