@@ -12,7 +12,7 @@ from fedcompass.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedcompass.report.figures.records import RunRecord
+    from fedcompass.report.figures.run_records import RunRecord
     from fedcompass.report.figures.style import Picture
 
 __all__ = ["plot"]
@@ -54,7 +54,7 @@ def plot(
     deviation. Text stays text in .pdf and .svg files, and colours differ for all eyes.
     """
     _check(what, metric, start, end, width)
-    from fedcompass.report.figures.records import read_runs
+    from fedcompass.report.figures.run_records import read_runs
     from fedcompass.report.figures.style import COLUMN, PAGE, Picture, check_picture
 
     check_picture(output)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
+from fedcompass.report.figures.run_records import RunRecord, SeedGroup, seed_groups, seeds_note
 from fedcompass.report.figures.style import Picture, line_look, show_time
 from fedcompass.runs.curve import metrics_of
 from fedcompass.settings.training import is_share

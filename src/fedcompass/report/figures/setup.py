@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.records import RunRecord
+from fedcompass.report.figures.run_records import RunRecord
 from fedcompass.report.figures.style import new_figure, publication_style, save_figure
 from fedcompass.settings.data import PartitionSettings
 from fedcompass.simulation.fleet import Fleet, FleetSettings

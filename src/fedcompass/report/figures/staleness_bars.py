@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
+from fedcompass.report.figures.run_records import RunRecord, SeedGroup, seed_groups, seeds_note
 from fedcompass.report.figures.style import Picture, bar_look
 
 if TYPE_CHECKING:

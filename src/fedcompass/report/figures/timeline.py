@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.records import RunRecord
+from fedcompass.report.figures.run_records import RunRecord
 from fedcompass.report.figures.style import (
     GREY,
     Picture,
