@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcompass.cli.progress import LiveTable, TimeLeft
-from fedcompass.cli.setting_options import _KINDS, OPTIONS, _row
+from fedcompass.cli.setting_options import _OPTIONS, _row
 from fedcompass.cli.sweep_progress import SweepProgress
 from fedcompass.experiment import Experiment
 from fedcompass.runs.journal import latest_time
@@ -66,8 +66,8 @@ def test_the_header_names_the_folder_of_the_default_experiment() -> None:
 
 
 def test_options_are_read_as_the_settings_want_them() -> None:
-    for option, key in OPTIONS.items():
-        assert _KINDS.get(option, str) is _row(key)[0].kind
+    for key, kind in _OPTIONS.values():
+        assert kind is _row(key)[0].kind
 
 
 def test_the_list_of_strategies_is_the_one_of_the_recipes() -> None:

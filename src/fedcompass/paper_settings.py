@@ -6,7 +6,13 @@ from fedcompass.as_run import LATER_RELEASE
 from fedcompass.own_code import is_own
 from fedcompass.setting_tables import merged
 
-__all__ = ["USUAL_MODEL", "authors_settings", "paper_settings", "strategy_settings"]
+__all__ = [
+    "STRATEGY_KEYS",
+    "USUAL_MODEL",
+    "authors_settings",
+    "paper_settings",
+    "strategy_settings",
+]
 
 USUAL_MODEL = {
     "mnist": "mnist_cnn",
@@ -19,6 +25,19 @@ USUAL_MODEL = {
     "fed-tcga-brca": "linear",
     "msd-hippocampus": "unet3d",
 }
+
+
+STRATEGY_KEYS = {
+    "fedavg": ("steps",),
+    "fedavgm": ("steps", "server"),
+    "fedasync": ("steps", "variant"),
+    "fedbuff": ("steps", "buffer_size", "variant"),
+    "fedat": ("steps", "tier_ratio"),
+    "fedcompass": ("min_steps", "max_steps", "latest"),
+    "fedcompass+m": ("min_steps", "max_steps", "latest", "server"),
+    "fedcompass+n": ("min_steps", "max_steps", "latest"),
+}
+"""The paper's strategies, and which of `strategy_settings` each of them has."""
 
 
 def _by_center(metric: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["merged", "nested", "unknown_key", "unknown_name"]
+__all__ = ["flat", "merged", "nested", "unknown_key", "unknown_name"]
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,10 +28,21 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return result
 
 
-def unknown_key(key: str, known: Iterable[str], where: str) -> str:
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a.b": value} for {"a": {"b": value}}."""
+    result: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+def unknown_key(key: str, known: Iterable[str], where: str, what: str = "setting") -> str:
     """Say that a key is unknown, list the known ones and point at the nearest."""
     known = list(known)
-    return f"{where} has no setting {key!r}{_nearest(key, known)}; it has: {', '.join(known)}"
+    return f"{where} has no {what} {key!r}{_nearest(key, known)}; it has: {', '.join(known)}"
 
 
 def unknown_name(name: str, known: Iterable[str], what: str) -> str:

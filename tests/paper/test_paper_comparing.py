@@ -11,7 +11,14 @@ from fedcompass.errors import SettingsError, StoreError
 from fedcompass.paper import figures
 from fedcompass.paper.by_groups import by_groups_grids
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.comparing import ComparedTable, compared, rank_correlation
+from fedcompass.paper.comparing import (
+    ComparedTable,
+    Share,
+    agreeing,
+    ahead,
+    compared,
+    rank_correlation,
+)
 from fedcompass.paper.entries import entry_named
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.pages import write_report
@@ -42,7 +49,7 @@ def results(tmp_path: Path) -> StoredRuns:
 
 @pytest.fixture
 def comparison(results: StoredRuns) -> ComparedTable:
-    return compared(TABLE, results)
+    return compared(results.of(TABLE))
 
 
 def test_a_time_is_the_mean_of_those_that_reached_it_relative_to_the_reference(
@@ -76,13 +83,13 @@ def test_an_order_agrees_differs_or_is_unknown(comparison: ComparedTable) -> Non
 def test_nearly_equal_times_are_no_order(tmp_path: Path) -> None:
     records = [line(EXP, "fedcompass", 0, 100, 0.9), line(EXP, "fedavg", 0, 100.5, 0.9)]
     write_store(tmp_path / "a.jsonl", records)
-    assert compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg").agree == "tie"
+    assert compared(StoredRuns.read(tmp_path).of(TABLE)).at(EXP, "fedavg").agree == "tie"
 
 
 def test_where_nobody_reached_the_target_there_is_no_order(tmp_path: Path) -> None:
     records = [line(EXP, row, 0, None, 0.8) for row in ("fedcompass", "fedavg")]
     write_store(tmp_path / "a.jsonl", records)
-    item = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
+    item = compared(StoredRuns.read(tmp_path).of(TABLE)).at(EXP, "fedavg")
     assert (item.our_order, item.agree) == (None, "")
 
 
@@ -93,7 +100,7 @@ def test_orders_are_made_of_the_seeds_both_have(tmp_path: Path) -> None:
         line(EXP, "fedavg", 0, 200, 0.9),
     ]
     write_store(tmp_path / "a.jsonl", records)
-    found = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
+    found = compared(StoredRuns.read(tmp_path).of(TABLE)).at(EXP, "fedavg")
     assert found.our_order == 1
     assert found.value == 2.0  # and so are relative times, while a table grows
 
@@ -103,7 +110,7 @@ def test_a_reference_that_missed_is_behind_a_slow_one_that_did_not(tmp_path: Pat
     late = 0.9 * settings_of(EXP, "fedavg", 0)["horizon"]
     records = [line(EXP, "fedcompass", 0, None, 0.8), line(EXP, "fedavg", 0, late, 0.9)]
     write_store(tmp_path / "a.jsonl", records)
-    assert compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg").our_order == -1
+    assert compared(StoredRuns.read(tmp_path).of(TABLE)).at(EXP, "fedavg").our_order == -1
 
 
 def test_by_the_shorter_horizon_a_late_success_counts_for_nothing(tmp_path: Path) -> None:
@@ -115,33 +122,35 @@ def test_by_the_shorter_horizon_a_late_success_counts_for_nothing(tmp_path: Path
         line(EXP, "fedavg", 1, 200, 0.9),
     ]
     write_store(tmp_path / "a.jsonl", records)
-    found = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
+    found = compared(StoredRuns.read(tmp_path).of(TABLE)).at(EXP, "fedavg")
     assert (found.our_order, found.common_order) == (-1, 1)
     write_store(tmp_path / "a.jsonl", records[::2])
-    undecided = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
+    undecided = compared(StoredRuns.read(tmp_path).of(TABLE)).at(EXP, "fedavg")
     assert (undecided.our_order, undecided.common_order) == (-1, None)
 
 
 def test_wins_are_counted_by_speed_too(comparison: ComparedTable) -> None:
-    counted = {wins.row: wins for wins in comparison.wins("exp")}
-    assert (counted["fedavg"].paper_cells, counted["fedavg"].ours) == (12, 1)
-    assert {wins.our_cells for wins in comparison.wins("homo")} == {0}
+    fedavg = comparison.some(["fedavg"], "exp")
+    assert ahead(item.paper_order for item in fedavg).of == 12
+    assert ahead(item.our_order for item in fedavg).count == 1
+    assert ahead(item.our_order for item in comparison.some(TABLE.rows, "homo")).of == 0
 
 
 def test_wins_are_counted_beside_the_papers(comparison: ComparedTable) -> None:
-    wins = {wins.row: wins for wins in comparison.wins()}
-    assert (wins["fedavg"].ours, wins["fedavg"].our_cells) == (1, 1)
-    assert (wins["fedbuff"].ours, wins["fedbuff"].agreeing) == (0, 0)
-    assert (wins["fedasync"].paper, wins["fedasync"].paper_cells) == (36, 36)
-    assert wins["fedat"].our_cells == 0
-    assert "fedcompass" not in wins
+    items = {row: comparison.some([row]) for row in TABLE.rows}
+    wins = {row: ahead(item.our_order for item in found) for row, found in items.items()}
+    assert (wins["fedavg"], wins["fedbuff"].count) == (Share(1, 1), 0)
+    assert agreeing(items["fedbuff"]).count == 0
+    assert ahead(item.paper_order for item in items["fedasync"]) == Share(36, 36)
+    assert wins["fedat"].of == wins["fedcompass"].of == 0
+    assert "fedcompass" not in {row[0] for row in next(wins_grids(comparison)).rows}
 
 
 def test_accuracies_have_a_deviation_and_higher_is_ahead(tmp_path: Path) -> None:
     records = [line(EXP, "fedcompass", seed, 100, 0.95 + 0.01 * seed) for seed in range(2)]
     records += [line(EXP, "fedavg", seed, 100, 0.92) for seed in range(2)]
     write_store(tmp_path / "a.jsonl", records)
-    found = compared(entry_named("table-14"), StoredRuns.read(tmp_path))
+    found = compared(StoredRuns.read(tmp_path).of(entry_named("table-14")))
     compass = found.at(EXP, "fedcompass")
     assert compass.value == pytest.approx(95.5)
     assert compass.deviation == pytest.approx(0.7071, abs=1e-3)
@@ -164,7 +173,7 @@ def test_a_miss_counts_at_the_cells_longest_horizon_wherever_runs_stopped(tmp_pa
     stopped = line(EXP, "fedbuff", 0, 100, 0.95)
     stopped["outcome"]["virtual_seconds"] = stopped["experiment"]["run_at_least"]
     write_store(tmp_path / "a.jsonl", [missed, stopped])
-    found = compared(TABLE, StoredRuns.read(tmp_path))
+    found = compared(StoredRuns.read(tmp_path).of(TABLE))
     assert found.at(EXP, "fedcompass").score == settings_of(EXP, "fedavg", 0)["horizon"]
 
 
@@ -179,7 +188,7 @@ def test_a_column_is_correlated_from_three_rows_on(
     results: StoredRuns, comparison: ComparedTable
 ) -> None:
     assert comparison.correlation(EXP) == pytest.approx(0.6)
-    two = compared(TABLE.only("fedavg,fedcompass"), results)
+    two = compared(results.of(TABLE.only("fedavg,fedcompass")))
     assert two.correlation(EXP) is None
 
 
@@ -187,7 +196,7 @@ def test_a_table_says_how_partial_it_is_and_where_it_disagrees(comparison: Compa
     first, second = summary_lines(comparison)
     assert first == "partial: 0 of 36 cells have every row; seeds per row: 3 (paper: 10)"
     assert second == "order differs from the paper's in 1: mnist-class/m=5/exp fedbuff"
-    (none,) = summary_lines(compared(TABLE, StoredRuns({})))
+    (none,) = summary_lines(compared(StoredRuns({}).of(TABLE)))
     assert none == "no results yet (0 of 36 cells); run: fedcompass paper run table-1"
 
 
@@ -198,7 +207,7 @@ def test_only_blocks_with_results_are_shown_unless_there_is_none(comparison: Com
     )
     fedavg = next(row for row in grid.rows if row[0] == "fedavg")
     assert fedavg == ["fedavg", "1.35", "·", "", "2.82", "·", "", "4.32", "4.00 3/3", "yes"]
-    assert len(list(grids(compared(TABLE, StoredRuns({}))))) == 12
+    assert len(list(grids(compared(StoredRuns({}).of(TABLE))))) == 12
     wins, reached = wins_grids(comparison)
     assert wins.title.startswith("mnist: cells in which fedcompass is ahead, ")
     assert wins.header[-4:] == ["all: paper", "ours", "shorter", "same order"]
@@ -209,7 +218,7 @@ def test_only_blocks_with_results_are_shown_unless_there_is_none(comparison: Com
 
 
 def test_a_figures_curves_are_told_in_numbers(results: StoredRuns) -> None:
-    (grid,) = curve_grids(entry_named("figure-6"), results, [EXP])
+    (grid,) = curve_grids(results.of(entry_named("figure-6"), [EXP]))
     assert grid.rows[0][:2] == ["fedavg", "3"]
     assert grid.rows[0][-1] == "90.00±0.00"
     assert grid.rows[-1][1:] == ["0", "·", "·", "·", "·"]
@@ -223,7 +232,7 @@ def test_only_a_single_run_is_drawn_beyond_the_accuracy_horizon(
     drawn: list[Any] = []
     monkeypatch.setattr(figures, "save_figure", lambda figure, _: drawn.append(figure))
     for seeds in (1, None):
-        figures.draw_curves(entry_named("figure-6"), results, tmp_path / "a.png", seeds)
+        figures.draw_curves(results.of(entry_named("figure-6"), seeds=seeds), tmp_path / "a.png")
     ends = [
         {line.get_label(): line.get_xdata()[-1] for line in axes.lines}
         for figure in drawn
@@ -235,13 +244,13 @@ def test_only_a_single_run_is_drawn_beyond_the_accuracy_horizon(
 
 
 def test_each_run_is_told_in_mean_rounds_or_by_its_best_accuracy(results: StoredRuns) -> None:
-    (grid,) = seed_grids(TABLE, results, TABLE.cells)
+    (grid,) = seed_grids(results.of(TABLE))
     assert grid.header == ["method", "seed 0", "seed 1", "seed 2"]
     by_row = {row[0]: row[1:] for row in grid.rows}
     assert by_row["fedcompass"] == ["3.0", "3.3", "3.7"]  # 30 s are a mean round
     assert by_row["fedasync"] == ["(80.0)", "(80.0)", "6.7"]
     assert by_row["fedat"] == ["·", "·", "·"]
-    (tops,) = seed_grids(entry_named("table-14"), results, [EXP], seeds=1)
+    (tops,) = seed_grids(results.of(entry_named("table-14"), [EXP], seeds=1))
     assert tops.header == ["method", "seed 0"]
     assert tops.rows[0] == ["fedavg", "90.00"]
 
@@ -251,7 +260,7 @@ def test_a_table_without_printed_numbers_has_no_column_for_them(tmp_path: Path) 
     cell = wider.cells[0]
     records = [line(cell, "1/Q=0.05", 0, 60, 0.9), line(cell, "fedavg", 0, 240, 0.9)]
     write_store(tmp_path / "mnist.jsonl", records)
-    comparison = compared(wider, StoredRuns.read(tmp_path))
+    comparison = compared(StoredRuns.read(tmp_path).of(wider))
     (grid,) = grids(comparison)
     assert grid.header == ["method", "exp"]
     assert grid.rows[0] == ["fedavg", "4.00 1/1"]
@@ -271,7 +280,8 @@ def test_runs_are_counted_by_the_arrival_groups_of_their_fleet(tmp_path: Path) -
         line(homo, "fedbuff", 0, 60, 0.9),  # has no groups
     ]
     write_store(tmp_path / "mnist.jsonl", records)
-    (grid,) = by_groups_grids(entry, StoredRuns.read(tmp_path), [exp, homo])
+    results = StoredRuns.read(tmp_path)
+    (grid,) = by_groups_grids(results.of(entry, [exp, homo]))
     assert grid.header == ["groups", "exp", "homo"]
     assert grid.rows == [
         ["1", "1/1", "1/1"],
@@ -281,12 +291,12 @@ def test_runs_are_counted_by_the_arrival_groups_of_their_fleet(tmp_path: Path) -
         ["fastest alone", "0/2", ""],
         ["with others", "1/1", "1/1"],
     ]
-    assert not list(by_groups_grids(TABLE, StoredRuns.read(tmp_path), TABLE.cells))
-    assert not list(by_groups_grids(entry_named("table-20"), StoredRuns.read(tmp_path), [exp]))
+    assert not list(by_groups_grids(results.of(TABLE)))
+    assert not list(by_groups_grids(results.of(entry_named("table-20"), [exp])))
 
 
 def test_seeds_beyond_a_limit_are_left_out(results: StoredRuns) -> None:
-    assert compared(TABLE, results, seeds=2).at(EXP, "fedasync").seeds == 2
+    assert compared(results.of(TABLE, seeds=2)).at(EXP, "fedasync").seeds == 2
 
 
 def test_runs_with_other_settings_are_not_taken_for_the_papers(tmp_path: Path) -> None:
@@ -352,7 +362,7 @@ def test_a_run_that_stopped_at_its_target_tells_no_later_accuracies(tmp_path: Pa
 def test_horizons_are_those_of_all_rows_whether_they_were_run_or_not(tmp_path: Path) -> None:
     late = settings_of(EXP, "fedcompass", 0)["horizon"] + 1
     write_store(tmp_path / "a.jsonl", [line(EXP, "fedavg", 0, late, 0.9)])
-    found = compared(TABLE, StoredRuns.read(tmp_path)).at(EXP, "fedavg")
+    found = compared(StoredRuns.read(tmp_path).of(TABLE)).at(EXP, "fedavg")
     assert (found.reached, found.reached_soon) == (1, 0)
 
 
@@ -363,9 +373,9 @@ def test_a_lower_target_is_read_off_the_same_runs(tmp_path: Path) -> None:
     missed["curve"] = [[0.0, 0, 0.1], [30.0, 4, 0.81], [60.0, 8, 0.78]]
     reached["curve"] = [[0.0, 0, 0.1], [600.0, 4, 0.8], [900.0, 8, 0.9]]
     write_store(tmp_path / "a.jsonl", [missed, reached])
-    found = compared(entry_named("table-1-at-80"), StoredRuns.read(tmp_path)).at(EXP, "fedavg")
+    found = compared(StoredRuns.read(tmp_path).of(entry_named("table-1-at-80"))).at(EXP, "fedavg")
     assert (found.value, found.our_order) == (20.0, 1)
-    (grid, *_) = grids(compared(entry_named("table-1-at-80"), StoredRuns.read(tmp_path)))
+    (grid, *_) = grids(compared(StoredRuns.read(tmp_path).of(entry_named("table-1-at-80"))))
     assert "time to 80%" in grid.title
 
 

@@ -43,7 +43,7 @@ def test_what_is_planned_is_run_stored_and_not_run_again(tmp_path: Path) -> None
     (stored,) = results.runs(MINI, "fedcompass", to_target=True)
     assert 0 < stored.local_steps <= 5 * 40
     assert results.runs(MINI, "fedcompass") == []  # it may have ended too early for an accuracy
-    shown = compared(entry_named("table-1-mini"), results)
+    shown = compared(results.of(entry_named("table-1-mini")))
     assert shown.at(MINI, "fedavg").seeds == 1
 
 

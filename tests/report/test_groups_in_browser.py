@@ -12,7 +12,7 @@ from tests.report.figures.run_folders import accuracies, written_run
 from tests.simulation.tiny_runs import experiment, problem
 
 from fedcompass.report.figures.curves import mean_curve
-from fedcompass.report.figures.records import read_runs, seed_groups
+from fedcompass.report.figures.run_records import read_runs, seed_groups
 from fedcompass.report.figures.style import COLOURS, DASHES, bar_look, line_look
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.run import simulate

@@ -14,7 +14,7 @@ from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import Run, simulate
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer
-from fedcompass.training.stacked.choice import stacked_trainer
+from fedcompass.training.stacked.chosen_trainer import stacked_trainer
 from fedcompass.training.streams import stream_key
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU")

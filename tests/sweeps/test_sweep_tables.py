@@ -7,7 +7,7 @@ from tests.sweeps.small_sweeps import made_record, small_sweep
 
 from fedcompass.errors import SettingsError
 from fedcompass.sweeps.comparison import Comparison
-from fedcompass.sweeps.formats import csv_table, latex_table, markdown_table
+from fedcompass.sweeps.formats import TextTable, csv_table, latex_table, markdown_table
 from fedcompass.sweeps.results import Results
 from fedcompass.sweeps.store import Store
 
@@ -87,17 +87,20 @@ def test_an_empty_store_is_an_empty_table(store: Store) -> None:
 
 
 def test_labels_cannot_break_out_of_their_cells() -> None:
-    header, rows = ["a|b", "50%"], [["x_y & {z}\n^~\\", "<b>$1 ± 2"]]
-    assert markdown_table(header, rows, title="a*b*") == (
+    table = TextTable("a*b*", ["a|b", "50%"], [["x_y & {z}\n^~\\", "<b>$1 ± 2"]])
+    assert markdown_table(table) == (
         "**a\\*b\\***\n\n"
         "| a\\|b | 50% |\n"
         "| :-- | --: |\n"
         "| x\\_y & \\{z\\} ^\\~\\\\ | \\<b\\>\\$1 ± 2 |"
     )
-    assert latex_table(header, rows).splitlines()[2:5] == [
+    assert latex_table(table).splitlines()[3:6] == [
         r"a\textbar{}b & 50\% \\",
         r"\midrule",
         r"x\_y \& \{z\} \textasciicircum{}\textasciitilde{}\textbackslash{} & "
         r"\textless{}b\textgreater{}\$1 $\pm$ 2 \\",
     ]
-    assert csv_table(["a,b", "c"], [['say "x"', "1\n2"]]) == '"a,b",c\n"say ""x""","1\n2"'
+    assert (
+        csv_table(TextTable("", ["a,b", "c"], [['say "x"', "1\n2"]]))
+        == '"a,b",c\n"say ""x""","1\n2"'
+    )

@@ -12,7 +12,7 @@ from fedcompass.models.resnet import ResidualBlock
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 from fedcompass.training.evaluation import evaluate
 from fedcompass.training.stacked import StackedTask, StackedTrainer
-from fedcompass.training.stacked.choice import stacked_trainer
+from fedcompass.training.stacked.chosen_trainer import stacked_trainer
 from fedcompass.training.stacked.convert import convert
 from fedcompass.training.stacked.forward import CannotStack
 from fedcompass.training.streams import stream_key

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcompass.cli.options import parse_numbers
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
+from fedcompass.simulation.ending import counted
 
 if TYPE_CHECKING:
     from fedcompass.advice.choice import Advice
@@ -72,7 +74,7 @@ def _clients(
     if source is not None:
         found = _of_source(source)
     else:
-        seconds = _numbers("paces", paces or "")
+        seconds = parse_numbers("--paces", paces or "")
         nothing = (0.0,) * len(seconds)
         found = Clients(paces=seconds, overhead=nothing, samples=(1,) * len(seconds))
     count = len(found.paces)
@@ -86,6 +88,7 @@ def _clients(
 
 def _of_source(source: Path) -> "Clients":
     from fedcompass.advice.clients import clients_in_experiment, clients_in_run
+    from fedcompass.cli.fleet import clients_in_trace
     from fedcompass.experiment import Experiment
 
     if source.is_dir():
@@ -93,28 +96,14 @@ def _of_source(source: Path) -> "Clients":
             raise SettingsError(f"{source} is not a run's folder: it has no journal.jsonl")
         return clients_in_run(source)
     if source.suffix == ".csv":
-        return clients_in_experiment(Experiment(fleet=_trace(source)))
+        trace = {"speed": "trace", "trace": source, "clients": clients_in_trace(source)}
+        return clients_in_experiment(Experiment(fleet=trace))
     return clients_in_experiment(Experiment.from_toml(source))
-
-
-def _trace(file: Path) -> dict[str, Any]:
-    from fedcompass.cli.fleet import clients_in_trace
-
-    return {"speed": "trace", "trace": file, "clients": clients_in_trace(file)}
-
-
-def _numbers(option: str, text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise SettingsError(
-            f"--{option} is {text!r}; allowed: numbers with commas between them, such as 0.1,0.25"
-        ) from None
 
 
 def _each(option: str, text: str, count: int) -> tuple[float, ...]:
     """As many numbers as clients; one stands for all."""
-    numbers = _numbers(option, text)
+    numbers = parse_numbers(f"--{option}", text)
     return numbers * count if len(numbers) == 1 else numbers
 
 
@@ -208,11 +197,9 @@ def _what(clients: "Clients") -> str:
     low, high = min(clients.paces), max(clients.paces)
     beside = max(clients.overhead)
     cost = f", task overhead up to {beside:.3g} s" if beside else ""
-    count = len(clients.paces)
-    who = "1 client" if count == 1 else f"{count} clients"
     return (
-        f"{who}, {low:.3g} to {high:.3g} s per step (slowest {high / low:.1f}x the fastest){cost}, "
-        f"Q = {clients.steps}"
+        f"{counted(len(clients.paces), 'client')}, {low:.3g} to {high:.3g} s per step (slowest "
+        f"{high / low:.1f}x the fastest){cost}, Q = {clients.steps}"
     )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedcompass.errors import SettingsError
+from fedcompass.cli.options import check_choice
 
 __all__ = ["answer_shells", "completion"]
 
@@ -20,8 +20,7 @@ def completion(
 
     In ~/.bashrc: eval "$(fedcompass completion bash)"; zsh and fish likewise.
     """
-    if shell not in _SHELLS:
-        raise SettingsError(f"the shell is {shell!r}; allowed: {', '.join(_SHELLS)}")
+    check_choice("the shell", shell, _SHELLS)
     from typer._completion_shared import get_completion_script
 
     script = get_completion_script(prog_name="fedcompass", complete_var=_ASKED, shell=shell)

@@ -1,8 +1,10 @@
 """`fedcompass deploy`: a real federation over a network, or all of it on this machine."""
 
+import signal
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +22,8 @@ from fedcompass.cli.deploy_words import (
 from fedcompass.cli.interrupts import stop_in_order_at
 from fedcompass.cli.options import next_free
 from fedcompass.cli.text import plain_table
+from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
+from fedcompass.runs.curve import metrics_of
 
 if TYPE_CHECKING:
     from fedcompass.deployment.operator.demo import DemoPlan, DemoRun
@@ -39,6 +43,7 @@ deploy.command()(renew)
 
 _TICK = 0.2
 _DAY = 86_400.0
+_Run = Annotated[str, typer.Option(help="Name of the run's folder in it.")]
 _Folder = Annotated[Path, typer.Argument(help="The federation's or the site's folder.")]
 
 
@@ -63,7 +68,6 @@ def demo(
 ) -> None:
     """Start a server and sites of unequal speed on this machine, and train mnist-mini on them."""
     from fedcompass.deployment.operator.demo import DemoPlan
-    from fedcompass.errors import SettingsError
 
     plan = DemoPlan(
         sites=sites,
@@ -115,7 +119,6 @@ def init(
 ) -> None:
     """Write a federation's folder, with its own CA and a folder for each site to be handed over."""
     from fedcompass.deployment.operator.project_files import init_project
-    from fedcompass.errors import SettingsError
 
     if (folder / "deployment.toml").exists():
         raise SettingsError(
@@ -126,13 +129,14 @@ def init(
         raise SettingsError("--address is missing; allowed: host:port, as sites reach it")
     names = site or ["site-1", "site-2"]
     init_project(folder, address, names)
-    print(f"hand over {_listed(folder, names)}; then read {folder}/README.md")
+    handed = ", ".join(str(folder / "sites" / name) for name in names)
+    print(f"hand over {handed}; then read {folder}/README.md")
 
 
 @deploy.command()
 def server(
     folder: _Folder,
-    run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
+    run: _Run = "run",
     resume: Annotated[bool, typer.Option(help="Go on with the run that is there.")] = False,
     resume_if_begun: Annotated[
         bool, typer.Option("--resume-if-begun", help="Likewise, or begin one.")
@@ -143,7 +147,6 @@ def server(
     from fedcompass.deployment.operator.run_view import RunView
     from fedcompass.deployment.operator.running_server import RunningServer
     from fedcompass.deployment.server.project import ServerProject
-    from fedcompass.errors import ProcessFailed
 
     project = ServerProject(folder)
     path = project.folder / run
@@ -152,7 +155,7 @@ def server(
     view = RunView(path)
     view.refresh()  # what was before a resume has been told already
     progress = DeployProgress()
-    _stop_on_sigterm()
+    stop_in_order_at(signal.SIGTERM)  # systemd's stop: as Ctrl-C, children included
     try:
         with progress.live:
             running.start()
@@ -161,7 +164,9 @@ def server(
     except KeyboardInterrupt:
         running.stop()
         if not view.finished:  # else it was over by then
-            print(f"stopped. To go on: {_resume(folder, run)}", file=sys.stderr)
+            chosen = "" if run == "run" else f" --run {run}"
+            goes_on = f"fedcompass deploy server {folder}{chosen} --resume"
+            print(f"stopped. To go on: {goes_on}", file=sys.stderr)
             raise typer.Exit(130) from None
         outcome = None
     finally:
@@ -174,8 +179,6 @@ def server(
 @deploy.command()
 def site(folder: _Folder) -> None:
     """Run a site until it is stopped, or its privacy budget is spent."""
-    from functools import partial
-
     from fedcompass.deployment.site.site_folder import SiteFolder
     from fedcompass.deployment.site.site_process import run_site
 
@@ -204,11 +207,10 @@ def check(folder: _Folder) -> None:
 def readmit(
     folder: _Folder,
     site: Annotated[str, typer.Argument(help="The site's name.")],
-    run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
+    run: _Run = "run",
 ) -> None:
     """Let a site out of quarantine in a run that is going on."""
     from fedcompass.deployment.operator.readmit import request_readmission
-    from fedcompass.errors import RunFolderError
 
     answer = request_readmission(_begun(folder, run), site)
     if answer["what"] != "readmitted":
@@ -219,7 +221,7 @@ def readmit(
 @deploy.command()
 def status(
     folder: _Folder,
-    run: Annotated[str, typer.Option(help="Name of the run's folder in it.")] = "run",
+    run: _Run = "run",
 ) -> None:
     """Show where a run is: version, accuracy, and each site's part."""
     from fedcompass.deployment.operator.run_view import RunView
@@ -227,30 +229,19 @@ def status(
     view = RunView(_begun(folder, run))
     view.refresh()
     state = "finished" if view.finished else "not finished"
-    metrics = "  ".join(f"{k} {v:.4g}" for k, v in view.metrics.items() if k not in _NOT_METRICS)
+    metrics = "  ".join(f"{k} {v:.4g}" for k, v in metrics_of(view.metrics).items())
     measured = view.metrics.get("version", view.tally.version)
     behind = f" (of version {measured})" if measured != view.tally.version else ""
     print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}  {metrics}{behind}")
     print(plain_table(*view.table(), left=(0, 1)))
 
 
-_NOT_METRICS = ("time", "version")
-
-
 def _begun(folder: Path, run: str) -> Path:
     """The folder of a run that has begun."""
-    from fedcompass.errors import RunFolderError
-
     path = folder / run
     if not (path / "deployment.toml").exists():
         raise RunFolderError(f"{path} has no run; `fedcompass deploy server {folder}` begins one")
     return path
-
-
-def _resume(folder: Path, run: str) -> str:
-    """The command that goes on with a run."""
-    chosen = "" if run == "run" else f" --run {run}"
-    return f"fedcompass deploy server {folder}{chosen} --resume"
 
 
 def _watched(running: Any, view: Any, progress: Any, expiring: Any) -> "ServerExit":
@@ -268,14 +259,3 @@ def _watched(running: Any, view: Any, progress: Any, expiring: Any) -> "ServerEx
         if outcome is not None:
             return outcome
         sleep(_TICK)
-
-
-def _stop_on_sigterm() -> None:
-    """Let SIGTERM (systemd's stop) end a command as Ctrl-C does, children included."""
-    import signal
-
-    stop_in_order_at(signal.SIGTERM)
-
-
-def _listed(folder: Path, names: list[str]) -> str:
-    return ", ".join(str(folder / "sites" / name) for name in names)

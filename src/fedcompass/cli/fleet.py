@@ -12,6 +12,7 @@ import typer
 from fedcompass.cli.options import PictureOption, picture_file
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
+from fedcompass.simulation.ending import counted
 
 if TYPE_CHECKING:
     from fedcompass.simulation.fleet import Fleet
@@ -199,10 +200,6 @@ def _in_words(fleet: "Fleet", outlook: _Outlook) -> str:
     return (
         f"fastest {low:.3g} s/step, slowest {high:.3g} s/step: mu = {fleet.speed_ratio:.2f}\n"
         f"Q_min {outlook.min_steps}, Q_max {outlook.max_steps} (Q = {ratio:g}): "
-        f"at most {_counted(outlook.group_bound)} at equilibrium, {bound};\n"
-        f"here {_counted(len(sizes))}, {each}. steps: local steps of each client then."
+        f"at most {counted(outlook.group_bound, 'group')} at equilibrium, {bound};\n"
+        f"here {counted(len(sizes), 'group')}, {each}. steps: local steps of each client then."
     )
-
-
-def _counted(groups: int) -> str:
-    return "1 group" if groups == 1 else f"{groups} groups"

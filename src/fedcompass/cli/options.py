@@ -3,7 +3,7 @@
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,11 +23,13 @@ __all__ = [
     "PictureOption",
     "SetKeys",
     "Workers",
+    "check_choice",
     "device_to_use",
     "named",
     "next_free",
     "parse_assignment",
     "parse_duration",
+    "parse_numbers",
     "picture_file",
 ]
 
@@ -133,6 +135,30 @@ def parse_duration(text: str, option: str = "--budget") -> Seconds:
     if seconds <= 0:
         raise SettingsError(f"{option} is {text!r}; allowed: such as 9m, 90s or 1h30m")
     return seconds
+
+
+def parse_numbers(option: str, text: str) -> tuple[float, ...]:
+    """The numbers of "0.1,0.25".
+
+    Raises:
+        SettingsError: it is something else.
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise SettingsError(
+            f"{option} is {text!r}; allowed: numbers with commas between them, such as 0.1,0.25"
+        ) from None
+
+
+def check_choice(option: str, value: str, allowed: Collection[str]) -> None:
+    """Refuse a value that is not one of a few.
+
+    Raises:
+        SettingsError: listing them.
+    """
+    if value not in allowed:
+        raise SettingsError(f"{option} is {value!r}; allowed: {', '.join(allowed)}")
 
 
 @contextmanager

@@ -27,11 +27,11 @@ def paired_shapes(results: Results, reference: str, by: Sequence[str]) -> list[T
         SettingsError: there is no such axis or reference, or horizons differ.
     """
     check_axes(by, list(results.axes))
-    axis, label = compared_axis(results, reference)
+    axis, label = compared_axis(results, reference, must_have=True)
     shapes = []
     for labels in product(*(results.axes[name] for name in by)):
         where = dict(zip(by, labels, strict=True))
-        rows = paired(results, f"{axis}={label}" if axis else label, where)
+        rows = paired(results, reference, where)
         if rows:
             shapes.append(_shape(rows, axis, label, where))
     return shapes

@@ -13,7 +13,7 @@ from fedcompass.errors import SettingsError
 if TYPE_CHECKING:
     from fedcompass.paper.cells import Cell
     from fedcompass.paper.entry import Entry
-    from fedcompass.paper.stored_runs import StoredRuns
+    from fedcompass.paper.stored_runs import EntryRuns
     from fedcompass.sweeps.formats import TextTable
 
 __all__ = ["CellsOption", "NameArgument", "ProfileOption", "ResultsOption", "plot", "show"]
@@ -55,132 +55,95 @@ def show(
     profile: ProfileOption = "as-written",
 ) -> None:
     """Print paper | as written | as run for a table, or the numbers behind a figure."""
+    from fedcompass.paper.cells import chosen
     from fedcompass.paper.entries import entry_named
-    from fedcompass.paper.stored_runs import StoredRuns, results_folder
+    from fedcompass.paper.stored_runs import results_folder
 
     entry, folder = entry_named(name).under(profile), results_folder(results)
     seeds = None if seeds is None else entry.first_seed + seeds
-    some = _chosen_cells(entry, cells)
+    some = chosen(entry.cells, cells)
     if by_seed and entry.kind != "table":
         raise SettingsError(
             f"--by-seed is for entries of kind table; {entry.name} is of kind {entry.kind}; "
             "leave it out"
         )
     print(f"{entry.name}: {entry.title}")
+    for part in _parts(entry, folder, some, seeds, by_seed):
+        if isinstance(part, str):
+            print(part)
+        else:
+            print(f"\n{part.title}\n{plain_table(part.header, part.rows, part.left)}")
+
+
+def _parts(
+    entry: "Entry", folder: Path, cells: "list[Cell]", seeds: int | None, by_seed: bool
+) -> "Iterator[str | TextTable]":
+    """What there is to print, in order."""
+    from fedcompass.paper.stored_runs import StoredRuns
+
     match entry.kind:
-        case "table" if by_seed:
-            _show_seeds(entry, StoredRuns.read(folder, some), some, seeds)
-        case "table":
-            _show_table(entry, StoredRuns.read(folder, some), some, seeds)
-        case "curves":
-            _show_curves(entry, StoredRuns.read(folder, some), some, seeds)
-        case "medical":
-            _show_medical(entry, StoredRuns.read(folder, some), some, seeds)
+        case "table" | "curves" | "medical":
+            yield from _of_runs(StoredRuns.read(folder, cells).of(entry, cells, seeds), by_seed)
         case "settings":
-            _show_settings(entry)
+            from fedcompass.paper.numbers import SettingsTable, paper_tables
+
+            table = paper_tables()[entry.name]
+            assert isinstance(table, SettingsTable)
+            yield plain_table(table.columns, table.rows, left=range(len(table.columns)))
         case "timeline":
             from fedcompass.paper.timelines import schedule, schedule_lines
 
-            print("\n".join(schedule_lines(schedule(entry.name))))
+            yield from schedule_lines(schedule(entry.name))
         case "finding":
-            _show_finding(StoredRuns.read(folder))
+            from fedcompass.paper.finding import Finding
+
+            finding = Finding(StoredRuns.read(folder))
+            yield from (f"- {line}" for line in finding.lines())
+            yield from finding.tables()
         case "groups":
             from fedcompass.paper.groups import GROUPS_FILE, groups_grid, read_study
 
-            _print_grid(groups_grid(read_study(folder / GROUPS_FILE)))
+            yield groups_grid(read_study(folder / GROUPS_FILE))
         case _:
-            print(f"a picture only; try: fedcompass paper plot {entry.name}")
+            yield f"a picture only; try: fedcompass paper plot {entry.name}"
 
 
-def _show_table(
-    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
-) -> None:
-    from fedcompass.paper.comparing import as_run_beside, compared
-    from fedcompass.paper.rendering import (
-        agreement_grids,
-        as_run_line,
-        grids,
-        summary_lines,
-        wins_grids,
-    )
-
-    comparison = compared(entry, results, cells, seeds)
-    as_run = as_run_beside(entry, results, cells, seeds)
-    first, *others = summary_lines(comparison)
-    print(first)
-    if as_run is not None:
-        print(f"as run, {next(summary_lines(as_run))}")
-    if lacking := as_run_line(entry, as_run, cells):
-        print(lacking)
-    if entry.quantity == "time":
-        print(_LEGEND)
-    if as_run is not None:
-        print(_AS_RUN_LEGEND.format(entry.reference))
-    agreement = () if as_run is None else agreement_grids(comparison, as_run)
-    by_groups = _by_groups(entry, results, cells, seeds)
-    for grid in (*grids(comparison, as_run), *agreement, *wins_grids(comparison), *by_groups):
-        _print_grid(grid)
-    for line in others:
-        print(f"\n{line}")
-
-
-def _by_groups(
-    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
-) -> "Iterator[TextTable]":
-    if any(row.startswith("1/Q=") for row in entry.rows):
-        from fedcompass.paper.by_groups import by_groups_grids  # with NumPy, for the fleets
-
-        yield from by_groups_grids(entry, results, cells, seeds)
-
-
-def _show_finding(results: "StoredRuns") -> None:
-    from fedcompass.paper.finding import Finding
-
-    finding = Finding(results)
-    for line in finding.lines():
-        print(f"- {line}")
-    for table in finding.tables():
-        _print_grid(table)
-
-
-def _show_seeds(
-    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
-) -> None:
-    from fedcompass.paper.rendering import seed_grids
-
-    shown = list(seed_grids(entry, results, cells, seeds))
-    for grid in shown:
-        _print_grid(grid)
-    if not shown:
-        print(f"no results yet; run: fedcompass paper run {entry.name}")
-
-
-def _show_curves(
-    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
-) -> None:
-    from fedcompass.paper.rendering import curve_grids
-
-    for grid in curve_grids(entry, results, cells, seeds):
-        _print_grid(grid)
-
-
-def _show_medical(
-    entry: "Entry", results: "StoredRuns", cells: "list[Cell]", seeds: int | None
-) -> None:
+def _of_runs(runs: "EntryRuns", by_seed: bool) -> "Iterator[str | TextTable]":
     from fedcompass.paper.medical_tables import medical_grid, medical_lines
+    from fedcompass.paper.rendering import curve_grids, seed_grids
 
-    _print_grid(medical_grid(entry, results, cells, seeds))
-    for line in medical_lines(entry, results, cells, seeds):
-        print(f"\n{line}")
+    match runs.entry.kind:
+        case "table" if by_seed:
+            shown = list(seed_grids(runs))
+            yield from shown
+            if not shown:
+                yield f"no results yet; run: fedcompass paper run {runs.entry.name}"
+        case "table":
+            yield from _of_table(runs)
+        case "curves":
+            yield from curve_grids(runs)
+        case _:
+            yield medical_grid(runs)
+            yield from (f"\n{line}" for line in medical_lines(runs))
 
 
-def _show_settings(entry: "Entry") -> None:
-    from fedcompass.paper.numbers import SettingsTable, paper_tables
+def _of_table(runs: "EntryRuns") -> "Iterator[str | TextTable]":
+    from fedcompass.paper.comparing import as_run_beside, compared
+    from fedcompass.paper.rendering import as_run_line, summary_lines, table_grids
 
-    table = paper_tables()[entry.name]
-    assert isinstance(table, SettingsTable)
-    rows = [list(row) for row in table.rows]
-    print(plain_table(list(table.columns), rows, left=range(len(table.columns))))
+    entry, comparison, as_run = runs.entry, compared(runs), as_run_beside(runs)
+    first, *others = summary_lines(comparison)
+    yield first
+    if as_run is not None:
+        yield f"as run, {next(summary_lines(as_run))}"
+    if lacking := as_run_line(entry, as_run, runs.cells):
+        yield lacking
+    if entry.quantity == "time":
+        yield _LEGEND
+    if as_run is not None:
+        yield _AS_RUN_LEGEND.format(entry.reference)
+    yield from table_grids(comparison, as_run, runs)
+    yield from (f"\n{line}" for line in others)
 
 
 def plot(
@@ -205,7 +168,7 @@ def plot(
             case "curves" | "medical":
                 from fedcompass.paper.figures import draw_curves
 
-                draw_curves(entry, StoredRuns.read(folder), path, seeds)
+                draw_curves(StoredRuns.read(folder).of(entry, seeds=seeds), path)
             case "timeline":
                 from fedcompass.paper.figures import draw_timeline
 
@@ -252,14 +215,3 @@ def _draw_paces(path: Path, seed: int) -> None:
         "exponential": Fleet(FleetSettings(clients=50, speed="exponential"), seed),
     }
     draw_fleet(fleets, path)
-
-
-def _chosen_cells(entry: "Entry", pattern: str | None) -> "list[Cell]":
-    from fedcompass.paper.cells import chosen
-
-    return chosen(entry.cells, pattern)
-
-
-def _print_grid(grid: "TextTable") -> None:
-    print(f"\n{grid.title}")
-    print(plain_table(grid.header, grid.rows, grid.left))

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcompass.cli.options import picture_file
+from fedcompass.cli.options import check_choice, picture_file
 from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedcompass.report.figures.records import RunRecord
+    from fedcompass.report.figures.run_records import RunRecord
     from fedcompass.report.figures.style import Picture
 
 __all__ = ["plot"]
@@ -54,7 +54,7 @@ def plot(
     deviation. Text stays text in .pdf and .svg files, and colours differ for all eyes.
     """
     _check(what, metric, start, end, width)
-    from fedcompass.report.figures.records import read_runs
+    from fedcompass.report.figures.run_records import read_runs
     from fedcompass.report.figures.style import COLUMN, PAGE, Picture, check_picture
 
     check_picture(output)
@@ -69,8 +69,7 @@ def plot(
 def _check(
     what: str, metric: str | None, start: float, end: float | None, width: float | None
 ) -> None:
-    if what not in _KINDS:
-        raise SettingsError(f"--what is {what!r}; allowed: {', '.join(_KINDS)}")
+    check_choice("--what", what, _KINDS)
     if metric is not None and what != "accuracy":
         raise SettingsError(f"--metric goes with --what accuracy, not with {what}; leave it out")
     if what in _SETTINGS and (start or end is not None or width is not None):

@@ -1,7 +1,7 @@
 """`fedcompass run`: one experiment, watched while it runs, and what came out of it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -155,73 +155,69 @@ def _watched(
         raise typer.Exit(130) from None
 
 
+_Line: TypeAlias = tuple[str, str]
+"""What a number is, and the number with some words."""
+
+
 def _report(result: "Result", *, trained: bool) -> str:
     from fedcompass.simulation.ending import counted, trouble
     from fedcompass.simulation.result_view import model_sent
 
     summary = result.summary
-    lines = _privacy_line(result.experiment, summary)
-    if trained:
-        lines += _accuracy_lines(result)
-    lines += [
-        f"  global updates     {summary['global_updates']} from "
-        f"{counted(summary['updates'], 'client update')}",
-        f"  local steps        {summary['local_steps']:,} in "
-        f"{summary['virtual_seconds']:.0f} s of virtual time",
-        f"  clients waited     {summary['idle_share']:.0%} of their time{_by_plan(summary)}",
-        f"  staleness          {summary['mean_staleness']:.2f} on average, "
-        f"at most {summary['max_staleness']}",
-        f"  updates per client {' '.join(map(str, summary['updates_per_client'][:20]))}",
-        f"  steps per client   {' '.join(map(str, summary['steps_per_client'][:20]))}",
+    merged, updates = summary["global_updates"], counted(summary["updates"], "client update")
+    steps, seconds = summary["local_steps"], summary["virtual_seconds"]
+    stale, most = summary["mean_staleness"], summary["max_staleness"]
+    lines = [
+        *_privacy_lines(result.experiment, summary),
+        *(_accuracy_lines(result) if trained else ()),
+        ("global updates", f"{merged} from {updates}"),
+        ("local steps", f"{steps:,} in {seconds:.0f} s of virtual time"),
+        ("clients waited", f"{summary['idle_share']:.0%} of their time{_by_plan(summary)}"),
+        ("staleness", f"{stale:.2f} on average, at most {most}"),
+        ("updates per client", " ".join(map(str, summary["updates_per_client"][:20]))),
+        ("steps per client", " ".join(map(str, summary["steps_per_client"][:20]))),
+        ("model sent", model_sent(summary)),
+        *_spent_lines(summary),
+        *_masked_lines(summary),
     ]
-    if (sent := model_sent(summary)) is not None:
-        lines.append(f"  model sent         {sent}")
-    lines += _spent_lines(summary)
-    lines += _masked_lines(summary)
-    if summary["refused"]:
-        lines.append(f"  refused updates    {summary['refused']} (reasons in the journal)")
-    if summary["pending_updates"]:
-        lines.append(
-            f"  not merged yet     {counted(summary['pending_updates'], 'update')} at the end"
-        )
-    lines.append(f"  record             {result.folder}")
+    if refused := summary["refused"]:
+        lines.append(("refused updates", f"{refused} (reasons in the journal)"))
+    if pending := summary["pending_updates"]:
+        lines.append(("not merged yet", f"{counted(pending, 'update')} at the end"))
+    lines.append(("record", str(result.folder)))
     if result.folder is not None:
-        lines.append(f"  to look at it      {reported(result.folder)}")
-    if (wrong := trouble(summary)) is not None:
-        lines.append(f"  WARNING            {wrong}")
-    return "\n".join(lines)
+        lines.append(("to look at it", reported(result.folder)))
+    lines.append(("WARNING", trouble(summary)))
+    return "\n".join(f"  {what:<18} {text}" for what, text in lines if text is not None)
 
 
-def _privacy_line(experiment: "Experiment", summary: dict[str, Any]) -> list[str]:
+def _privacy_lines(experiment: "Experiment", summary: dict[str, Any]) -> list[_Line]:
     """What clients may spend, and how their steps are private, if they are."""
     if "noise_per_client" not in summary:
         return []
     privacy, noise = experiment.privacy, sorted(set(summary["noise_per_client"]))
     told = f"{noise[0]:.3g}" + (f" to {noise[-1]:.3g}" if len(noise) > 1 else "")
-    return [
-        f"  privacy            epsilon at most {_per_client(privacy.epsilon)}, delta "
-        f"{_per_client(privacy.delta)}; clip {_per_client(privacy.clip)}, noise {told}"
-    ]
+    epsilon, delta, clip = map(_per_client, (privacy.epsilon, privacy.delta, privacy.clip))
+    return [("privacy", f"epsilon at most {epsilon}, delta {delta}; clip {clip}, noise {told}")]
 
 
-def _spent_lines(summary: dict[str, Any]) -> list[str]:
+def _spent_lines(summary: dict[str, Any]) -> list[_Line]:
     """What each client has spent, and who left for it."""
     spent, left = summary.get("epsilon_per_client", []), summary.get("budget_spent", [])
-    lines = []
-    if spent:
-        lines.append(f"  epsilon per client {' '.join(f'{value:.2f}' for value in spent[:20])}")
-    if left:
-        lines.append(f"  budget spent, left {' '.join(map(str, left[:20]))}")
-    return lines
+    lines = [
+        ("epsilon per client", " ".join(f"{value:.2f}" for value in spent[:20])),
+        ("budget spent, left", " ".join(map(str, left[:20]))),
+    ]
+    return [(what, text) for what, text in lines if text]
 
 
-def _masked_lines(summary: dict[str, Any]) -> list[str]:
+def _masked_lines(summary: dict[str, Any]) -> list[_Line]:
     """What secure aggregation cost, if there was any."""
     merges = summary.get("masked_merges", 0)
     if not merges:
         return []
     sent, received = (summary[f"masked_bytes_{way}"] / merges / 1e6 for way in ("up", "down"))
-    return [f"  masked sums        {merges}; {sent:.2f} MB up and {received:.2f} MB down in each"]
+    return [("masked sums", f"{merges}; {sent:.2f} MB up and {received:.2f} MB down in each")]
 
 
 def _per_client(value: Any) -> str:
@@ -253,19 +249,15 @@ def data_and_model(experiment: "Experiment") -> str:
     return f"{short(experiment.data.name)}{model}"
 
 
-def _accuracy_lines(result: "Result") -> list[str]:
+def _accuracy_lines(result: "Result") -> list[_Line]:
     from fedcompass.settings.training import best_in_words
 
     summary = result.summary
     metric = summary["target_metric"]
-    lines = []
-    if summary["target"] is not None:
-        reached = summary["time_to_target"]
-        when = f"after {reached:.1f} s of virtual time" if reached is not None else "not reached"
-        wanted = f"{metric} {metric_text(metric, summary['target'], 0)}"
-        lines.append(f"  {wanted:<18} {when}")
     top, final = (metric_text(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
-    lines.append(
-        f"  {best_in_words(metric):<18} {top} at {summary['time_of_top']:.1f} s; {final} at the end"
-    )
-    return lines
+    best = (best_in_words(metric), f"{top} at {summary['time_of_top']:.1f} s; {final} at the end")
+    if summary["target"] is None:
+        return [best]
+    reached = summary["time_to_target"]
+    when = f"after {reached:.1f} s of virtual time" if reached is not None else "not reached"
+    return [(f"{metric} {metric_text(metric, summary['target'], 0)}", when), best]

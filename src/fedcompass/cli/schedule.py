@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcompass.cli.options import check_choice, parse_numbers
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
@@ -71,7 +72,7 @@ def schedule(
     for option, value in (("until", until), ("overhead", overhead)):
         if not 0 <= value < inf:
             raise SettingsError(f"--{option} is {value}; allowed: a finite time of at least 0")
-    seconds = _paces(paces)
+    seconds = parse_numbers("--paces", paces)
     changes = tuple(_change(text) for text in change or ())
     fleet = Fleet(
         FleetSettings(clients=len(seconds), paces=seconds, jitter=jitter, changes=changes), seed
@@ -105,8 +106,7 @@ def _chosen(
 ) -> "Strategy":
     from fedcompass.strategies import strategy
 
-    if name not in _STRATEGIES:
-        raise SettingsError(f"--strategy is {name!r}; allowed: {', '.join(_STRATEGIES)}")
+    check_choice("--strategy", name, _STRATEGIES)
     if covered is not None:
         if name != "metronome":
             raise SettingsError(f"--covered is {covered}, but {name} has no beats; leave it out")
@@ -164,15 +164,6 @@ def _beats(chosen: "Strategy", paces: Sequence[float], overhead: float) -> str:
     )
 
 
-def _paces(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise SettingsError(
-            f"--paces is {text!r}; allowed: numbers with commas between them, such as 0.1,0.25"
-        ) from None
-
-
 def _change(text: str) -> "SpeedChange":
     from fedcompass.simulation.fleet import SpeedChange
 
@@ -197,14 +188,12 @@ def _print_table(rows: Iterable[dict[str, Any]], together: str) -> None:
     )
     for record in rows:
         staleness = ", ".join(f"{c}: {s}" for c, s in record.get("contributions", ()))
-        cells = [_cell(record[key]) for key in ("client", "steps", "group", "version")]
-        client, steps, group, version = cells
+        client, steps, group, version = (
+            "" if record[key] is None else record[key]
+            for key in ("client", "steps", "group", "version")
+        )
         line = (
             f"{record['time']:>10.4f}  {record['event']:<8}  {client:>6}  {steps:>5}  {group:>5}"
             f"  {version:>7}  {staleness}"
         )
         print(line.rstrip())
-
-
-def _cell(value: int | None) -> str:
-    return "" if value is None else str(value)

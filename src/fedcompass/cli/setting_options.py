@@ -27,54 +27,39 @@ __all__ = [
     "settings_command",
 ]
 
-OPTIONS = {
-    "strategy": "strategy.name",
-    "seed": "seed",
-    "data": "data.name",
-    "data-root": "data.root",
-    "model": "model",
-    "loss": "loss",
-    "metric": "evaluation.target_metric",
-    "clients": "fleet.clients",
-    "partition": "partition.kind",
-    "speed": "fleet.speed",
-    "speed-change": "fleet.resample_probability",
-    "steps": "strategy.steps",
-    "min-steps": "strategy.min_steps",
-    "max-steps": "strategy.max_steps",
-    "latest": "strategy.latest",
-    "buffer-size": "strategy.buffer_size",
-    "tier-ratio": "strategy.tier_ratio",
-    "learning-rate": "local.learning_rate",
-    "batch-size": "local.batch_size",
-    "horizon": "horizon",
-    "target": "target",
-    "stop-at-target": "stop_at_target",
-    "profile": "profile",
-    "secure": "secure.enabled",
+_OPTIONS: dict[str, tuple[str, type]] = {
+    "strategy": ("strategy.name", str),
+    "seed": ("seed", int),
+    "data": ("data.name", str),
+    "data-root": ("data.root", Path),
+    "model": ("model", str),
+    "loss": ("loss", str),
+    "metric": ("evaluation.target_metric", str),
+    "clients": ("fleet.clients", int),
+    "partition": ("partition.kind", str),
+    "speed": ("fleet.speed", str),
+    "speed-change": ("fleet.resample_probability", float),
+    "steps": ("strategy.steps", int),
+    "min-steps": ("strategy.min_steps", int),
+    "max-steps": ("strategy.max_steps", int),
+    "latest": ("strategy.latest", float),
+    "buffer-size": ("strategy.buffer_size", int),
+    "tier-ratio": ("strategy.tier_ratio", float),
+    "learning-rate": ("local.learning_rate", float),
+    "batch-size": ("local.batch_size", int),
+    "horizon": ("horizon", float),
+    "target": ("target", float),
+    "stop-at-target": ("stop_at_target", bool),
+    "profile": ("profile", str),
+    "secure": ("secure.enabled", bool),
 }
-"""Each option and the setting it stands for, in the order of --help; a new one is a line here."""
+"""Each option, the setting it stands for and the type of its values, in the order of --help.
 
-_KINDS: dict[str, type] = {
-    "seed": int,
-    "data-root": Path,
-    "clients": int,
-    "speed-change": float,
-    "steps": int,
-    "min-steps": int,
-    "max-steps": int,
-    "latest": float,
-    "buffer-size": int,
-    "tier-ratio": float,
-    "learning-rate": float,
-    "batch-size": int,
-    "horizon": float,
-    "target": float,
-    "stop-at-target": bool,
-    "secure": bool,
-}
-"""What an option's values are unless they are text: a command line is read without the settings,
-whose loading takes as long as all of `fedcompass --help`."""
+The type stands here, too: a command line is read without the settings, whose loading takes as long
+as all of `fedcompass --help`.
+"""
+
+OPTIONS = {option: key for option, (key, _) in _OPTIONS.items()}
 
 _GIVEN = "fedcompass.given"  # in click's context: key -> value of the options that were used
 _BEFORE = "assignments"  # --set, which stands for all the settings without an option
@@ -124,14 +109,12 @@ def experiment_from(
 
 def file_and_options(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     """A file's settings, overridden by those of `given`."""
-    layers = [nested(key, value) for key, value in options.items()]
-    return merged(_read(file) if file else {}, *layers)
+    values: dict[str, Any] = {}
+    if file is not None:
+        from fedcompass.experiment import read_experiment
 
-
-def _read(file: Path) -> dict[str, Any]:
-    from fedcompass.experiment import read_experiment
-
-    return read_experiment(file)
+        values = read_experiment(file)
+    return merged(values, *(nested(key, value) for key, value in options.items()))
 
 
 def assigned(assignments: list[str] | None) -> dict[str, Any]:
@@ -171,7 +154,7 @@ class _SettingOption(click.Option):
 
 
 def _option(option: str) -> click.Option:
-    kind = _KINDS.get(option, str)
+    _, kind = _OPTIONS[option]
     return _SettingOption(
         [f"--{option}"],
         type=str if kind is Path else kind,  # as a settings file has it

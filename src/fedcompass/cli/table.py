@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcompass.cli.options import check_choice
 from fedcompass.cli.text import fitted_table, wrapped
 from fedcompass.errors import SettingsError
 
@@ -48,8 +49,8 @@ def table(
     ] = None,
 ) -> None:
     """Print results: mean and spread over seeds, relative times, counts and wins."""
-    _check("--format", output_format, _FORMATS)
-    _check("--metric", metric, _METRICS)
+    check_choice("--format", output_format, _FORMATS)
+    check_choice("--metric", metric, _METRICS)
     from fedcompass.cli.table_shapes import every_number, grids, listing, notes
     from fedcompass.sweeps.comparison import Comparison
 
@@ -67,11 +68,6 @@ def table(
     parts = [_rendered(shape, output_format) for shape in shapes]
     meaning = shapes[0].meaning if shapes else ""
     print("\n\n".join([*parts, *_remarks(notes(comparison), meaning, output_format)]))
-
-
-def _check(option: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise SettingsError(f"{option} is {value!r}; allowed: {', '.join(allowed)}")
 
 
 def _axes(text: str | None) -> list[str]:
@@ -97,17 +93,16 @@ def _results(source: Path, store: Path | None) -> "Results":
 def _rendered(shape: "TextTable", output_format: str) -> str:
     from fedcompass.sweeps.formats import csv_table, latex_table, markdown_table
 
-    header, rows, left = shape.header, shape.rows, shape.left
     match output_format:
         case "csv":
-            return csv_table(header, rows)
+            return csv_table(shape)
         case "markdown":
-            return markdown_table(header, rows, left, title=shape.title)
+            return markdown_table(shape)
         case "latex":
-            return latex_table(header, rows, left, title=shape.title)
+            return latex_table(shape)
         case _:
             title = f"{wrapped(shape.title)}\n" if shape.title else ""
-            return title + fitted_table(header, rows, left)
+            return title + fitted_table(shape.header, shape.rows, shape.left)
 
 
 def _remarks(notes: list[str], meaning: str, output_format: str) -> list[str]:

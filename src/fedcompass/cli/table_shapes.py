@@ -164,13 +164,10 @@ def check_axes(named: Sequence[str], known: Sequence[str]) -> None:
     """
     for number, axis in enumerate(named):
         if axis not in known:
-            raise SettingsError(f"axis {axis!r} is not in these results; they have: {_axes(known)}")
+            have = ", ".join(known) or "none"
+            raise SettingsError(f"axis {axis!r} is not in these results; they have: {have}")
         if axis in named[:number]:
             raise SettingsError(f"axis {axis!r} is named twice in --rows and --columns")
-
-
-def _axes(known: Sequence[str]) -> str:
-    return ", ".join(known) or "none"
 
 
 def _numbers(cell: GridPoint) -> list[str]:

@@ -74,31 +74,26 @@ def tracker_openers(
         MissingExtra: a tool is not installed.
         SettingsError: a folder or server cannot be used.
     """
+    options = {"--tensorboard": tensorboard, "--mlflow": mlflow, "--wandb": wandb}
+    for option, value in options.items():
+        if value is not None and value.endswith(".toml"):  # what follows is taken for its value
+            raise SettingsError(
+                f"{option} is {value!r}, an experiment's file; put the file before the option"
+            )
     openers: list[OpenTracker] = []
     if tensorboard is not None:
         from fedcompass.report.tracking.tensorboard import tensorboard_opener
 
-        _refuse_experiment_file("--tensorboard", tensorboard)
         openers.append(tensorboard_opener(Path(tensorboard or "tensorboard")))
     if mlflow is not None:
         from fedcompass.report.tracking.mlflow import mlflow_opener, usual_uri
 
-        _refuse_experiment_file("--mlflow", mlflow)
         openers.append(mlflow_opener(mlflow or usual_uri()))
     if wandb is not None:
         from fedcompass.report.tracking.wandb import usual_project, wandb_opener
 
-        _refuse_experiment_file("--wandb", wandb)
         openers.append(wandb_opener(wandb or usual_project()))
     return openers
-
-
-def _refuse_experiment_file(option: str, value: str) -> None:
-    """An argument right after the option is taken for its value: say so instead of using it."""
-    if value.endswith(".toml"):
-        raise SettingsError(
-            f"{option} is {value!r}, an experiment's file; put the file before the option"
-        )
 
 
 def run_name(folder: Path) -> str:

@@ -1,12 +1,11 @@
 """Whether FedCompass reached the target, by how its fleet splits into arrival groups."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import settings_of
-from fedcompass.paper.stored_runs import StoredRuns
+from fedcompass.paper.stored_runs import EntryRuns
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 from fedcompass.sweeps.formats import TextTable
 from fedcompass.theory import equilibrium_groups
@@ -17,22 +16,21 @@ _ALONE, _TOGETHER = "fastest alone", "with others"
 _KINDS = ("1", "2", "3", "4 or more", _ALONE, _TOGETHER)
 
 
-def by_groups_grids(
-    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
-) -> Iterator[TextTable]:
+def by_groups_grids(runs: EntryRuns) -> Iterator[TextTable]:
     """Runs that reached the target, by groups at equilibrium and by who is with the fastest client.
 
     One table for each dataset with such runs; none if the entry does not vary Q_min / Q_max.
     """
+    entry = runs.entry
     rows = [row for row in entry.rows if row.startswith("1/Q=")]
     if entry.quantity != "time":
         return
-    for dataset in dict.fromkeys(cell.settings.dataset for cell in cells):
-        own = [cell for cell in cells if cell.settings.dataset == dataset]
+    for dataset in dict.fromkeys(cell.settings.dataset for cell in runs.cells):
+        own = [cell for cell in runs.cells if cell.settings.dataset == dataset]
         counts: dict[tuple[str, str], list[bool]] = {}
         for cell, row in product(own, rows):
-            for run in results.runs(cell, row, seeds, to_target=entry.to_target):
-                reached = run.to(entry.target).time is not None
+            for run in runs.at(cell, row):
+                reached = run.time is not None
                 for kind in _kinds(_groups(cell, row, run.seed)):
                     counts.setdefault((kind, cell.speed), []).append(reached)
         if counts:

@@ -7,6 +7,7 @@ A cell is addressed as `mnist-class/m=5/exp`; one with clients that change their
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from fedcompass.errors import SettingsError
 
@@ -16,8 +17,7 @@ SPEEDS = {"homo": "homogeneous", "normal": "normal", "exp": "exponential"}
 """The paper's short names, and our settings'."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockSettings:
+class BlockSettings(NamedTuple):
     """What a block of a table stands for."""
 
     dataset: str
@@ -28,52 +28,20 @@ class BlockSettings:
 
 
 BLOCKS = {
-    "mnist-class": BlockSettings(dataset="mnist", partition="class", target=0.9),
-    "mnist-dual-dirichlet": BlockSettings(dataset="mnist", partition="dual-dirichlet", target=0.9),
-    "cifar10-class": BlockSettings(dataset="cifar10", partition="class", target=0.6),
-    "cifar10-dual-dirichlet": BlockSettings(
-        dataset="cifar10", partition="dual-dirichlet", target=0.5
-    ),
-    "fed-ixi": BlockSettings(
-        dataset="fed-ixi", partition="center", target=0.98, metric="dice", clients=(3,)
-    ),
-    "fed-isic2019": BlockSettings(
-        dataset="fed-isic2019",
-        partition="center",
-        target=0.5,
-        metric="balanced_accuracy",
-        clients=(6,),
-    ),
+    "mnist-class": BlockSettings("mnist", "class", 0.9),
+    "mnist-dual-dirichlet": BlockSettings("mnist", "dual-dirichlet", 0.9),
+    "cifar10-class": BlockSettings("cifar10", "class", 0.6),
+    "cifar10-dual-dirichlet": BlockSettings("cifar10", "dual-dirichlet", 0.5),
+    "fed-ixi": BlockSettings("fed-ixi", "center", 0.98, "dice", (3,)),
+    "fed-isic2019": BlockSettings("fed-isic2019", "center", 0.5, "balanced_accuracy", (6,)),
     # The bundled sixth of MNIST: not in the paper, but on any laptop in minutes.
-    "mini-class": BlockSettings(dataset="mnist-mini", partition="class", target=0.8, clients=(5,)),
-    "mini-dual-dirichlet": BlockSettings(
-        dataset="mnist-mini", partition="dual-dirichlet", target=0.8, clients=(5,)
-    ),
+    "mini-class": BlockSettings("mnist-mini", "class", 0.8, clients=(5,)),
+    "mini-dual-dirichlet": BlockSettings("mnist-mini", "dual-dirichlet", 0.8, clients=(5,)),
     # The medical data at hand: not the paper's; `medical_runs` has their settings.
-    "heart": BlockSettings(
-        dataset="fed-heart-disease",
-        partition="center",
-        target=0.72,
-        metric="binary_accuracy",
-        clients=(4,),
-    ),
-    "brca": BlockSettings(
-        dataset="fed-tcga-brca",
-        partition="center",
-        target=0.75,
-        metric="concordance",
-        clients=(6,),
-    ),
-    "isic": BlockSettings(
-        dataset="fed-isic2019",
-        partition="center",
-        target=0.25,
-        metric="balanced_accuracy",
-        clients=(4,),
-    ),
-    "hippocampus": BlockSettings(
-        dataset="msd-hippocampus", partition="center", target=0.8, metric="dice", clients=(3,)
-    ),
+    "heart": BlockSettings("fed-heart-disease", "center", 0.72, "binary_accuracy", (4,)),
+    "brca": BlockSettings("fed-tcga-brca", "center", 0.75, "concordance", (6,)),
+    "isic": BlockSettings("fed-isic2019", "center", 0.25, "balanced_accuracy", (4,)),
+    "hippocampus": BlockSettings("msd-hippocampus", "center", 0.8, "dice", (3,)),
 }
 
 

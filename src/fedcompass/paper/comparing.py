@@ -17,16 +17,20 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import longest_run
 from fedcompass.paper.numbers import Printed
-from fedcompass.paper.stored_runs import StoredRun, StoredRuns
+from fedcompass.paper.stored_runs import EntryRuns, StoredRun
 from fedcompass.sweeps.over_seeds import mean_time
 
 __all__ = [
     "Compared",
     "ComparedTable",
-    "Wins",
+    "Share",
+    "agreeing",
+    "ahead",
     "as_run_beside",
     "compared",
     "rank_correlation",
+    "reached",
+    "reached_soon",
 ]
 
 _TIE = 0.01
@@ -69,21 +73,41 @@ class Compared:
         return "yes" if self.paper_order == self.our_order else "no"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wins:
-    """In how many cells the reference is ahead of a row: in the paper, and in ours.
+@dataclass(frozen=True, slots=True)
+class Share:
+    """So many of so many."""
 
-    common: ours by the shorter horizon.
-    """
+    count: int
+    of: int
 
-    row: str
-    paper: int
-    paper_cells: int
-    ours: int
-    our_cells: int
-    common: int
-    common_cells: int
-    agreeing: int  # cells where both give the same order
+    def __str__(self) -> str:
+        return f"{self.count}/{self.of}" if self.of else "·"
+
+    def in_words(self) -> str:
+        """The same for a sentence."""
+        return f"{self.count} of {self.of}" if self.of else "none yet"
+
+
+def ahead(orders: Iterable[int | None]) -> Share:
+    """How often the reference is, of the orders that are known."""
+    known = [order for order in orders if order is not None]
+    return Share(known.count(1), len(known))
+
+
+def agreeing(items: Iterable[Compared]) -> Share:
+    """How many orders are the paper's, of those that both have."""
+    found = [item.agree for item in items]
+    return Share(found.count("yes"), sum(agree != "" for agree in found))
+
+
+def reached(items: Sequence[Compared]) -> Share:
+    """How many runs reached the target, each within its own horizon."""
+    return Share(sum(item.reached for item in items), sum(item.seeds for item in items))
+
+
+def reached_soon(items: Sequence[Compared]) -> Share:
+    """How many runs did by the shortest horizon of their cell."""
+    return Share(sum(item.reached_soon for item in items), sum(item.seeds for item in items))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +121,11 @@ class ComparedTable:
     def at(self, cell: Cell, row: str) -> Compared:
         """One row of one cell."""
         return self.found[cell, row]
+
+    def some(self, rows: Iterable[str], speed: str | None = None) -> list[Compared]:
+        """These rows of the cells of one speed, or of all."""
+        cells = [cell for cell in self.cells if speed in (None, cell.speed)]
+        return [self.at(cell, row) for row in rows for cell in cells]
 
     def has_runs(self, cells: Iterable[Cell]) -> bool:
         """Whether some row of one of these cells has any."""
@@ -130,66 +159,30 @@ class ComparedTable:
             return None
         return rank_correlation([p for p, _ in pairs], [s for _, s in pairs])
 
-    def wins(self, speed: str | None = None) -> list[Wins]:
-        """One count for each row but the reference, over the cells of one speed or all."""
-        cells = [cell for cell in self.cells if speed in (None, cell.speed)]
-        return [self._wins(row, cells) for row in self.entry.rows if row != self.entry.reference]
 
-    def _wins(self, row: str, cells: Sequence[Cell]) -> Wins:
-        items = [self.at(cell, row) for cell in cells]
-        paper = [item.paper_order for item in items if item.paper_order is not None]
-        ours = [item.our_order for item in items if item.our_order is not None]
-        common = [item.common_order for item in items if item.common_order is not None]
-        return Wins(
-            row=row,
-            paper=paper.count(1),
-            paper_cells=len(paper),
-            ours=ours.count(1),
-            our_cells=len(ours),
-            common=common.count(1),
-            common_cells=len(common),
-            agreeing=sum(item.agree == "yes" for item in items),
-        )
-
-
-def compared(
-    entry: Entry,
-    results: StoredRuns,
-    cells: Sequence[Cell] | None = None,
-    seeds: int | None = None,
-    *,
-    soon_as: Entry | None = None,
-) -> ComparedTable:
+def compared(runs: EntryRuns, *, soon_as: Entry | None = None) -> ComparedTable:
     """A table's rows from stored runs, each beside its printed number.
 
     What is reached soon is so by the shortest horizon of `soon_as`; default: the same entry.
     """
-    cells = tuple(entry.cells if cells is None else cells)
+    entry = runs.entry
     found: dict[tuple[Cell, str], Compared] = {}
-    for cell in cells:
-        runs = {
-            row: [
-                run.to(entry.target)
-                for run in results.runs(cell, row, seeds, to_target=entry.to_target)
-            ]
-            for row in entry.rows
-        }
+    for cell in runs.cells:
+        by_row = {row: runs.at(cell, row) for row in entry.rows}
         # Of all rows, run or not: what is there already must not move as a cell fills.
         horizons = [longest_run(cell, row) for row in entry.rows]
         soon = min(longest_run(cell, row) for row in (soon_as or entry).rows)
         for row in entry.rows:
-            found[cell, row] = _compared(entry, cell, row, runs, soon, max(horizons))
-    return ComparedTable(entry=entry, cells=cells, found=found)
+            found[cell, row] = _compared(entry, cell, row, by_row, soon, max(horizons))
+    return ComparedTable(entry=entry, cells=runs.cells, found=found)
 
 
-def as_run_beside(
-    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
-) -> ComparedTable | None:
+def as_run_beside(runs: EntryRuns) -> ComparedTable | None:
     """The same table as the authors ran it; None if it has no runs, or no such form."""
-    if not entry.can_be_as_run or not entry.numbers:
+    if not runs.entry.can_be_as_run or not runs.entry.numbers:
         return None
-    found = compared(entry.under("as-run"), results, cells, seeds, soon_as=entry)
-    return found if found.has_runs(cells) else None
+    found = compared(runs.under("as-run"), soon_as=runs.entry)
+    return found if found.has_runs(runs.cells) else None
 
 
 def _compared(
@@ -211,7 +204,7 @@ def _compared(
         seeds=len(own),
         reached=sum(run.time is not None for run in own),
         reached_soon=sum(run.time is not None and run.time <= soon for run in own),
-        value=_relative(own, reference) if timed else _mean(tops),
+        value=_relative(own, reference) if timed else mean(tops) if tops else None,
         deviation=None if timed or len(tops) < 2 else stdev(tops),
         score=_score(entry, shared, longest) if shared else None,
         paper_order=_paper_order(entry, cell, row),
@@ -242,10 +235,6 @@ def _common(*both: list[StoredRun]) -> list[list[StoredRun]]:
     """The runs of the seeds that both rows have: a table may still be growing."""
     seeds = set.intersection(*({run.seed for run in runs} for runs in both))
     return [[run for run in runs if run.seed in seeds] for runs in both]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return mean(values) if values else None
 
 
 def _score(entry: Entry, runs: list[StoredRun], longest: float) -> float:

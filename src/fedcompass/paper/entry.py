@@ -129,9 +129,7 @@ class Entry:
         wanted = [row.strip() for row in rows.split(",")]
         for row in wanted:
             if row not in self.rows:
-                raise SettingsError(
-                    unknown_key(row, self.rows, self.name).replace("setting", "row")
-                )
+                raise SettingsError(unknown_key(row, self.rows, self.name, "row"))
         return replace(self, rows=tuple(row for row in self.rows if row in wanted))
 
     def plan(self, cells: Sequence[Cell], seeds: Sequence[int]) -> list[TableRun]:

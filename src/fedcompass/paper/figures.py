@@ -1,23 +1,27 @@
-"""The paper's figures, drawn from stored runs or from the schedule alone; they need `plot`."""
+"""The paper's figures, drawn from stored runs or from the schedule alone; they need `plot`.
+
+As in `report/figures`, whatever draws raises `MissingExtra` without matplotlib, and `SettingsError`
+for a path whose ending is no picture's.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from fedcompass.errors import MissingExtra, SettingsError
+from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.entry import Entry
 from fedcompass.paper.groups import SETTLING, FleetGroups
-from fedcompass.paper.stored_runs import StoredRun, StoredRuns, value_at
+from fedcompass.paper.stored_runs import EntryRuns, StoredRun, value_at
 from fedcompass.paper.timelines import TIMELINES, UNTIL, Task, clock, schedule, tasks
+from fedcompass.report.figures.style import new_figure
 from fedcompass.simulation.timetable import ScheduledMerge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "draw_curves", "draw_groups", "draw_timeline", "new_figure", "save_figure"]
+__all__ = ["COLOURS", "draw_curves", "draw_groups", "draw_timeline", "save_figure"]
 
 COLOURS = {
     "fedavg": "#7f7f7f",
@@ -36,19 +40,19 @@ _CURVES_NOTE = (
 )
 
 
-def draw_curves(entry: Entry, results: StoredRuns, path: Path, seeds: int | None = None) -> None:
+def draw_curves(runs: EntryRuns, path: Path) -> None:
     """Mean accuracy over time, one line per row with a band of one standard deviation over seeds.
 
     Up to the accuracy horizon: later some runs have ended, and a mean would be of the others. A
     single run is drawn to its end.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: there is no run to draw, or the path's ending is no picture format.
+        SettingsError: there is no run to draw.
     """
+    entry = runs.entry
     drawn = {
-        cell: {row: runs for row in entry.rows if (runs := results.runs(cell, row, seeds))}
-        for cell in entry.cells
+        cell: {row: found for row in entry.rows if (found := runs.at(cell, row))}
+        for cell in runs.cells
     }
     drawn = {cell: rows for cell, rows in drawn.items() if rows}
     if not drawn:
@@ -111,12 +115,7 @@ def _drawn_until(runs: list[StoredRun]) -> float:
 
 
 def draw_timeline(name: str, path: Path, title: str = "") -> None:
-    """One bar per task with its steps, coloured by group; a gap is a client that waits.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: the path's ending is no picture format.
-    """
+    """One bar per task with its steps, coloured by group; a gap is a client that waits."""
     figure = new_figure(11.0, 3.4)
     axes = figure.add_subplot()
     drawn = tasks(name)
@@ -147,12 +146,7 @@ def _draw_task(axes: "Axes", task: Task) -> None:
 
 
 def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
-    """The mean number of groups over time beside the bound, and the shares of time above it.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: the path's ending is no picture format.
-    """
+    """The mean number of groups over time beside the bound, and the shares of time above it."""
     figure = new_figure(10.5, 3.9)
     over_time, shares = figure.subplots(1, 2)
     noise = max(fleet.jitter for fleet in fleets)
@@ -179,15 +173,6 @@ def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
     for axes in (over_time, shares):
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path)
-
-
-def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "plot", "drawing") from None
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure: "Figure", path: Path) -> None:

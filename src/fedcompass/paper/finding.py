@@ -4,36 +4,35 @@ The numbers of docs/as-run.md: a few tables, and sentences that are counted from
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.comparing import Compared, ComparedTable, compared
+from fedcompass.paper.comparing import (
+    Compared,
+    ComparedTable,
+    Share,
+    agreeing,
+    ahead,
+    compared,
+    reached,
+    reached_soon,
+)
 from fedcompass.paper.entries import entry_named
-from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import as_run, row_horizons
-from fedcompass.paper.rendering import our_value, paper_value
-from fedcompass.paper.stored_runs import StoredRuns
+from fedcompass.paper.rendering import from_to, our_value, paper_value
+from fedcompass.paper.stored_runs import EntryRuns, StoredRuns
 from fedcompass.sweeps.formats import TextTable
 
-__all__ = ["Finding", "short_partition"]
+__all__ = ["ROWS", "SPEED_WORDS", "Finding", "short_partition"]
+
+ROWS = ("fedavg", "fedavgm", "fedasync", "fedbuff", "fedat", "fedcompass+m", "fedcompass+n")
+"""What FedCompass is compared to."""
+
+SPEED_WORDS = {"exp": "exponential", "normal": "normal", "homo": "equal"}
 
 _RIVALS = ("fedavg", "fedasync", "fedbuff")
-_ROWS = ("fedavg", "fedavgm", "fedasync", "fedbuff", "fedat", "fedcompass+m", "fedcompass+n")
 _NAMES = {"fedcompass": "FedCompass", "fedasync": "FedAsync", "fedbuff": "FedBuff"}
 _VARIANTS = {"fedcompass+m": "FedCompass+M", "fedcompass+n": "FedCompass+N"}
-_SPEEDS = {"exp": "exponential", "normal": "normal", "homo": "equal"}
 _HABITS = ("", "sign", "fleet", "sign+fleet", "rate", "warm-up", "join", "aim", "smooth", "naps")
-
-
-@dataclass(frozen=True, slots=True)
-class _Tally:
-    """So many of so many."""
-
-    count: int
-    of: int
-
-    def __str__(self) -> str:
-        return f"{self.count} of {self.of}" if self.of else "none yet"
 
 
 class Finding:
@@ -46,11 +45,16 @@ class Finding:
     def __init__(self, results: StoredRuns) -> None:
         entry = entry_named("table-1")
         self.cells = tuple(cell for cell in entry.cells if cell.settings.dataset == "mnist")
-        self.written, self.as_run = _both_of(entry, results, self.cells)
+        self.written, self.as_run = _both_of(results.of(entry, self.cells))
+        self.both = {"as written": self.written, "as run": self.as_run}
         mini = entry_named("table-1-mini")
-        ten = tuple(cell for cell in mini.cells if cell.clients == 10)
-        self._mini = _both_of(mini, results, ten)
-        self._habits = compared(entry_named("habits"), results)
+        ten = [cell for cell in mini.cells if cell.clients == 10]
+        self._mini = _both_of(results.of(mini, ten))
+        self._habits = compared(results.of(entry_named("habits")))
+
+    def at(self, name: str, cell: Cell, row: str) -> Compared:
+        """A row by its plain name, "as written" or "as run"."""
+        return self.both[name].at(cell, as_run(row) if name == "as run" else row)
 
     def tables(self) -> Iterator[TextTable]:
         """Times by cell for unequal speeds, orders and counts by speed, and the habits alone."""
@@ -62,157 +66,114 @@ class Finding:
     def lines(self) -> Iterator[str]:
         """The finding in sentences, each with its numbers."""
         yield from _reached_lines("Exponential speeds", self.written, self.as_run, "exp")
-        for speed, word in _SPEEDS.items():
-            paper = self._ahead(self.written, speed, paper=True)
-            written, run = (self._ahead(one, speed) for one in (self.written, self.as_run))
-            same = [self._same_order(one, speed) for one in (self.written, self.as_run)]
+        for speed, word in SPEED_WORDS.items():
+            same = [agreeing(self._some(name, _RIVALS, speed)).in_words() for name in self.both]
             yield (
                 f"{word.capitalize()} speeds, FedCompass against FedAvg, FedAsync and FedBuff: "
-                f"ahead in {paper} cases in the paper, {written} as written, {run} as run; the "
-                f"order is the paper's in {same[0]} as written, {same[1]} as run."
+                f"{self._ahead(_RIVALS, speed, 'cases')}; the order is the paper's in {same[0]} as "
+                f"written, {same[1]} as run."
             )
-        rivals = ("fedasync", "fedbuff")
-        paper = self._ahead(self.written, None, rivals, paper=True)
-        written, run = (self._ahead(one, None, rivals) for one in (self.written, self.as_run))
         yield (
-            f"All speeds, FedCompass against FedAsync and FedBuff: ahead in {paper} cases in the "
-            f"paper, {written} as written, {run} as run."
+            "All speeds, FedCompass against FedAsync and FedBuff: "
+            f"{self._ahead(('fedasync', 'fedbuff'), None, 'cases')}."
         )
-        for row in _VARIANTS:
-            paper = self._ahead(self.written, "exp", (row,), paper=True)
-            written, run = (self._ahead(one, "exp", (row,)) for one in (self.written, self.as_run))
-            yield (
-                f"Exponential speeds, FedCompass against {_VARIANTS[row]}: ahead in {paper} cells "
-                f"in the paper, {written} as written, {run} as run."
-            )
+        for row, name in _VARIANTS.items():
+            told = self._ahead((row,), "exp", "cells")
+            yield f"Exponential speeds, FedCompass against {name}: {told}."
         yield self._complete()
         if self._mini[1].has_runs(self._mini[1].cells):
             where = "Bundled sixth of MNIST, ten clients of exponential speed"
             yield from _reached_lines(where, *self._mini, "exp")
 
-    def _both(self) -> dict[str, ComparedTable]:
-        return {"as written": self.written, "as run": self.as_run}
+    def _some(self, name: str, rows: Sequence[str], speed: str | None) -> list[Compared]:
+        """Rows by their plain names, of the cells of one speed or all."""
+        own = map(as_run, rows) if name == "as run" else rows
+        return self.both[name].some(own, speed)
 
-    def _at(self, table: ComparedTable, cell: Cell, row: str) -> Compared:
-        """A row by its plain name."""
-        return table.at(cell, as_run(row) if table is self.as_run else row)
-
-    def _some(self, speed: str | None) -> list[Cell]:
-        """The cells of one speed, or all."""
-        return [cell for cell in self.cells if speed in (None, cell.speed)]
+    def _ahead(self, rows: Sequence[str], speed: str | None, what: str) -> str:
+        """In how many cases FedCompass is ahead of these rows."""
+        paper = ahead(item.paper_order for item in self._some("as written", rows, speed))
+        written, run = (
+            ahead(item.our_order for item in self._some(name, rows, speed)).in_words()
+            for name in self.both
+        )
+        return (
+            f"ahead in {paper.in_words()} {what} in the paper, {written} as written, {run} as run"
+        )
 
     def _times(self, speed: str) -> TextTable:
-        cells = self._some(speed)
+        cells = [cell for cell in self.cells if cell.speed == speed]
         rows = []
         for row in (*_RIVALS, "fedcompass"):
             printed = [self.written.at(cell, row).printed for cell in cells]
             rows.append([row, "paper", *map(paper_value, printed)])
-            for name, table in self._both().items():
-                items = [self._at(table, cell, row) for cell in cells]
+            for name in self.both:
+                items = [self.at(name, cell, row) for cell in cells]
                 rows.append(["", name, *(our_value(item, "time") for item in items)])
         title = (
-            f"{_SPEEDS[speed]} speeds: time to 90% relative to fedcompass, and runs that reached it"
+            f"{SPEED_WORDS[speed]} speeds: time to 90% relative to fedcompass, and runs that "
+            "reached it"
         )
         header = ["", "", *(f"{short_partition(cell)}, m={cell.clients}" for cell in cells)]
         return TextTable(title, header, rows, left=(0, 1))
 
     def _orders(self) -> TextTable:
-        header, rows = ["relative to fedcompass"], []
-        for speed in _SPEEDS:
-            header += [f"{speed}: {name}" for name in self._both()]
-        for row in _ROWS:
-            tallies = [
-                self._same_order(table, speed, (row,))
-                for speed in _SPEEDS
-                for table in self._both().values()
-            ]
-            rows.append([row, *(f"{t.count}/{t.of}" if t.of else "·" for t in tallies)])
+        columns = [(speed, name) for speed in SPEED_WORDS for name in self.both]
+        rows = [
+            [row, *(str(agreeing(self._some(name, (row,), speed))) for speed, name in columns)]
+            for row in ROWS
+        ]
+        header = ["relative to fedcompass", *(f"{speed}: {name}" for speed, name in columns)]
         return TextTable("orders that are the paper's, of the cells with runs", header, rows)
 
     def _by_habit(self) -> TextTable:
         """Runs that reached the target by the horizon of the rows as written."""
         rows = []
-        names = ("fedcompass", "fedasync", "fedbuff")
         for habit in (*_HABITS, "as-run"):
-            tallies = [self._soon(f"{name}@{habit}" if habit else name) for name in names]
-            if any(tally is not None and tally.of for tally in tallies):
-                texts = ["" if t is None or not t.of else f"{t.count}/{t.of}" for t in tallies]
+            shares = [self._soon(f"{name}@{habit}" if habit else name) for name in _NAMES]
+            if any(share.of for share in shares):
+                texts = [str(share) if share.of else "" for share in shares]
                 rows.append([habit or "as written", *texts])
         title = (
             "each habit alone, exponential speeds: runs that reached 90% by the shortest horizon "
             "of their cell"
         )
-        return TextTable(title, ["habit", *names], rows)
+        return TextTable(title, ["habit", *_NAMES], rows)
 
-    def _soon(self, row: str) -> _Tally | None:
-        if row not in self._habits.entry.rows:
-            return None
-        items = [self._habits.at(cell, row) for cell in self._habits.cells]
-        return _Tally(sum(item.reached_soon for item in items), sum(item.seeds for item in items))
-
-    def _ahead(
-        self,
-        table: ComparedTable,
-        speed: str | None,
-        rows: Sequence[str] = _RIVALS,
-        *,
-        paper: bool = False,
-    ) -> _Tally:
-        items = [self._at(table, cell, row) for cell in self._some(speed) for row in rows]
-        orders = [item.paper_order if paper else item.our_order for item in items]
-        known = [order for order in orders if order is not None]
-        return _Tally(known.count(1), len(known))
-
-    def _same_order(
-        self, table: ComparedTable, speed: str, rows: Sequence[str] = _RIVALS
-    ) -> _Tally:
-        found = [self._at(table, cell, row).agree for cell in self._some(speed) for row in rows]
-        return _Tally(found.count("yes"), sum(agree != "" for agree in found))
+    def _soon(self, row: str) -> Share:
+        known = [row] if row in self._habits.entry.rows else []
+        return reached_soon(self._habits.some(known))
 
     def _complete(self) -> str:
         parts = []
-        for name, table in self._both().items():
-            fewest, most = table.seed_counts
+        for name, table in self.both.items():
             empty = sum(item.seeds == 0 for item in table.found.values())
-            seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
             none = f" ({empty} of {len(table.found)} rows have none)" if empty else ""
-            parts.append(f"{name} {seeds} seeds a row{none}")
+            parts.append(f"{name} {from_to(*table.seed_counts)} seeds a row{none}")
         return f"Stored runs of table 1 on MNIST: {', '.join(parts)}; the paper has 10 seeds."
 
 
-def _both_of(
-    entry: Entry, results: StoredRuns, cells: tuple[Cell, ...]
-) -> tuple[ComparedTable, ComparedTable]:
+def _both_of(runs: EntryRuns) -> tuple[ComparedTable, ComparedTable]:
     """A table as written and as run."""
-    run = compared(entry.under("as-run"), results, cells, soon_as=entry)
-    return compared(entry, results, cells), run
+    return compared(runs), compared(runs.under("as-run"), soon_as=runs.entry)
 
 
 def _reached_lines(
     where: str, written: ComparedTable, run: ComparedTable, speed: str
 ) -> Iterator[str]:
     """How many runs reached the target: in their own time, and by the shortest horizon."""
-    cells = [cell for cell in written.cells if cell.speed == speed]
-    rounds = row_horizons(cells[0], "fedcompass").target
+    first = next(cell for cell in written.cells if cell.speed == speed)
+    rounds = row_horizons(first, "fedcompass").target
     for row, name in _NAMES.items():
-        both = [
-            [written.at(cell, row) for cell in cells],
-            [run.at(cell, as_run(row)) for cell in cells],
-        ]
-        seeds = [sum(item.seeds for item in items) for items in both]
-        if not all(seeds):
-            continue
-        own = [
-            _Tally(sum(i.reached for i in items), n) for items, n in zip(both, seeds, strict=True)
-        ]
-        soon = [
-            _Tally(sum(i.reached_soon for i in items), n)
-            for items, n in zip(both, seeds, strict=True)
-        ]
-        yield (
-            f"{where}, {name}: as written {own[0]} runs reach {100 * cells[0].settings.target:g}%, "
-            f"as run {own[1]}; within {rounds:g} mean rounds {soon[0]} and {soon[1]}."
-        )
+        both = [written.some([row], speed), run.some([as_run(row)], speed)]
+        own = [reached(items) for items in both]
+        if all(share.of for share in own):
+            soon = [reached_soon(items).in_words() for items in both]
+            yield (
+                f"{where}, {name}: as written {own[0].in_words()} runs reach "
+                f"{100 * first.settings.target:g}%, as run {own[1].in_words()}; within {rounds:g} "
+                f"mean rounds {soon[0]} and {soon[1]}."
+            )
 
 
 def short_partition(cell: Cell) -> str:

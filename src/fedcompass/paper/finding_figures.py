@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.comparing import Compared
-from fedcompass.paper.figures import new_figure, save_figure
-from fedcompass.paper.finding import Finding, short_partition
-from fedcompass.paper.hyperparameters import as_run, longest_run, row_horizons
+from fedcompass.paper.figures import save_figure
+from fedcompass.paper.finding import ROWS, SPEED_WORDS, Finding, short_partition
+from fedcompass.paper.hyperparameters import longest_run, row_horizons
 from fedcompass.paper.stored_runs import StoredRun, StoredRuns
+from fedcompass.report.figures.style import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["draw_signs", "draw_times"]
 
-_DRAWN = ("fedavg", "fedavgm", "fedasync", "fedbuff", "fedat", "fedcompass+m", "fedcompass+n")
-_SPEEDS = {"exp": "exponential", "normal": "normal", "homo": "equal"}
 _STYLES: dict[str, dict[str, Any]] = {
     "paper": {"marker": "D", "facecolor": "white", "edgecolor": "black"},
     "as written": {"marker": "o", "facecolor": "#1f77b4", "edgecolor": "#1f77b4"},
@@ -34,20 +32,19 @@ def draw_times(results: StoredRuns, path: Path) -> None:
     """Time to target relative to FedCompass, a panel for each MNIST cell, three marks a row.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: there is no run to draw, or the path's ending is no picture format.
+        SettingsError: there is no run to draw.
     """
     finding = Finding(results)
     if not any(one.has_runs(finding.cells) for one in (finding.written, finding.as_run)):
         raise SettingsError("figure-times has no results yet; run: fedcompass paper run table-1")
     columns = list(dict.fromkeys((cell.block, cell.clients) for cell in finding.cells))
-    figure = new_figure(2.3 * len(columns), 2.3 * len(_SPEEDS) + 0.8)
-    panels = figure.subplots(len(_SPEEDS), len(columns), sharex=True, sharey=True)
+    figure = new_figure(2.3 * len(columns), 2.3 * len(SPEED_WORDS) + 0.8)
+    panels = figure.subplots(len(SPEED_WORDS), len(columns), sharex=True, sharey=True)
     for cell in finding.cells:
-        place = list(_SPEEDS).index(cell.speed), columns.index((cell.block, cell.clients))
+        place = list(SPEED_WORDS).index(cell.speed), columns.index((cell.block, cell.clients))
         _draw_times_of(panels[place], cell, finding)
-    for speed, axes in zip(_SPEEDS, panels[:, 0], strict=True):
-        axes.set_ylabel(f"{_SPEEDS[speed]} speeds", fontsize=9)
+    for speed, axes in zip(SPEED_WORDS, panels[:, 0], strict=True):
+        axes.set_ylabel(f"{SPEED_WORDS[speed]} speeds", fontsize=9)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     figure.suptitle(
@@ -62,7 +59,7 @@ def _draw_times_of(axes: "Axes", cell: Cell, finding: Finding) -> None:
     axes.set_xscale("log")
     axes.axvline(1, color="0.6", linewidth=0.8)
     for (number, row), (offset, name) in product(
-        enumerate(_DRAWN), enumerate(("paper", "as written", "as run"))
+        enumerate(ROWS), enumerate(("paper", "as written", "as run"))
     ):
         drawn = _relative_time(finding, cell, row, name)
         if drawn is None:
@@ -76,25 +73,18 @@ def _draw_times_of(axes: "Axes", cell: Cell, finding: Finding) -> None:
         axes.scatter([], [], s=16, linewidth=0.8, label=name, **style)
     missed = [
         f"{name} FedCompass reached it in {item.reached}/{item.seeds}"
-        for name, item in _references(finding, cell).items()
+        for name, item in ((n, finding.at(n, cell, "fedcompass")) for n in finding.both)
         if item.seeds and 2 * item.reached < item.seeds
     ]
     axes.text(0.02, 0.02, "\n".join(missed), transform=axes.transAxes, fontsize=6, color="0.3")
-    axes.set_yticks([-number for number in range(len(_DRAWN))], _DRAWN, fontsize=7)
+    axes.set_yticks([-number for number in range(len(ROWS))], ROWS, fontsize=7)
     axes.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"], fontsize=7)
     axes.minorticks_off()
-    axes.set(xlim=(_LEAST, 1.4 * _MISSED), ylim=(0.3 - len(_DRAWN) - 0.6, 0.6))
+    axes.set(xlim=(_LEAST, 1.4 * _MISSED), ylim=(0.3 - len(ROWS) - 0.6, 0.6))
     axes.set_title(f"{short_partition(cell)}, m={cell.clients}", fontsize=8)
     axes.grid(axis="y", color="0.93", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _references(finding: Finding, cell: Cell) -> dict[str, Compared]:
-    return {
-        "as written": finding.written.at(cell, "fedcompass"),
-        "as run": finding.as_run.at(cell, as_run("fedcompass")),
-    }
 
 
 def _relative_time(finding: Finding, cell: Cell, row: str, name: str) -> float | None:
@@ -102,11 +92,7 @@ def _relative_time(finding: Finding, cell: Cell, row: str, name: str) -> float |
     if name == "paper":
         printed = finding.written.at(cell, row).printed
         return None if printed is None else printed.mean or _MISSED
-    item = (
-        finding.written.at(cell, row)
-        if name == "as written"
-        else finding.as_run.at(cell, as_run(row))
-    )
+    item = finding.at(name, cell, row)
     if item.value is not None or not item.seeds:
         return item.value
     return _MISSED if 2 * item.reached < item.seeds else None
@@ -119,8 +105,7 @@ def draw_signs(results: StoredRuns, path: Path) -> None:
     and as run.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: there is no run to draw, or the path's ending is no picture format.
+        SettingsError: there is no run to draw.
     """
     cells = [cell for cell in Finding(results).cells if cell.speed == "exp"]
     pair = next((pair for pair in _PAIRS if _signed_runs(results, cells, pair)), None)

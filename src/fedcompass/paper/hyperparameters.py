@@ -6,7 +6,7 @@ in, so what a stored run was run with can be compared without building an experi
 torch.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import SPEEDS, Cell
 from fedcompass.paper.horizons import SYNCHRONOUS, Horizons, mean_rounds
 from fedcompass.paper.medical_runs import MEDICAL, medical_settings
+from fedcompass.paper_settings import STRATEGY_KEYS, paper_settings, strategy_settings
 from fedcompass.setting_tables import merged
 from fedcompass.vocabulary import Seconds
 
@@ -29,36 +30,14 @@ __all__ = [
     "strategy_of",
 ]
 
-ALGORITHMS = (
-    "fedavg",
-    "fedavgm",
-    "fedasync",
-    "fedbuff",
-    "fedat",
-    "fedcompass",
-    "fedcompass+m",
-    "fedcompass+n",
-)
+ALGORITHMS = tuple(STRATEGY_KEYS)
 """The rows of the paper's main tables, in its order."""
 
 _STALENESS = {"alpha": 0.9, "a": 0.5}
 _OWN_ALPHA = {"fedasync": 0.6, "fedbuff": 1.0}  # their own papers' defaults
-_LATEST = 1.2  # λ
-_TIER_RATIO = 2.0  # υ
-
-_LOCAL = {
-    "mnist": {"optimizer": "adam", "learning_rate": 0.003, "batch_size": 64},
-    "cifar10": {
-        "optimizer": "sgd",
-        "learning_rate": 0.1,
-        "batch_size": 128,
-        "precision": "bfloat16",
-    },
-    "fed-ixi": {"optimizer": "adamw", "learning_rate": 0.001, "batch_size": 2},
-    "fed-isic2019": {"optimizer": "adam", "learning_rate": 0.0005, "batch_size": 64},
-}
-_MEAN_SECONDS = {"mnist": 0.15, "cifar10": 0.5, "fed-ixi": 0.8, "fed-isic2019": 1.5}
-_LIKE = {"mnist-mini": "mnist"}
+_SERVER = {"beta": 0.9}
+_PRECISION = {"cifar10": {"precision": "bfloat16"}}
+_MEDICAL = ("fed-ixi", "fed-isic2019")
 _MEASURED_PER_ROUND = 10  # mean round, where the model is measured by time
 _STOP_LATE_BY = 4  # evaluations; so that training does not wait for each of them
 
@@ -119,11 +98,10 @@ def settings_of(cell: Cell, row: str, seed: int, *, to_target: bool = False) -> 
     """
     if cell.block in MEDICAL:
         return medical_settings(cell, row, seed)
-    block, like = cell.settings, _like(cell)
+    block, paper = cell.settings, paper_settings(cell.settings.dataset, cell.clients)
     strategy, choices = _row(cell, row)
     layers = [_checked_choice(cell, row, choice) for choice in choices]
-    steps, mean_seconds = _steps(cell), _MEAN_SECONDS[like]
-    mean_round = steps["steps"] * mean_seconds
+    mean_round = _mean_round(cell)
     horizons = row_horizons(cell, row).in_seconds(mean_round)
     stops = to_target or horizons.differ
     settings: dict[str, Any] = {
@@ -134,12 +112,17 @@ def settings_of(cell: Cell, row: str, seed: int, *, to_target: bool = False) -> 
         "fleet": {
             "clients": cell.clients,
             "speed": SPEEDS[cell.speed],
-            "mean_seconds_per_step": mean_seconds,
+            "mean_seconds_per_step": _mean_seconds(cell),
             "jitter": 0.05,
             "floor": 0.02,
             "resample_probability": 0.1 if cell.changing else 0.0,
         },
-        "local": {**_LOCAL[like], "momentum": 0.0, "rate_decay": 1.0},
+        "local": {
+            **paper["local"],
+            **_PRECISION.get(block.dataset, {}),
+            "momentum": 0.0,
+            "rate_decay": 1.0,
+        },
         "strategy": strategy,
         "evaluation": {
             **_cadence(cell, mean_round),
@@ -154,7 +137,7 @@ def settings_of(cell: Cell, row: str, seed: int, *, to_target: bool = False) -> 
     }
     settings = merged(settings, *layers)
     if settings["local"]["rate_decay"] < 1:
-        settings["local"]["rate_decay_steps"] = steps["max_steps"]
+        settings["local"]["rate_decay_steps"] = _known(cell)["max_steps"]
     return settings
 
 
@@ -180,8 +163,8 @@ def _choice(cell: Cell, strategy: str, choice: str) -> dict[str, Any]:
         strategy=strategy,
         clients=cell.clients,
         speed=SPEEDS[cell.speed],
-        mean_seconds_per_step=_MEAN_SECONDS[_like(cell)],
-        max_steps=_steps(cell)["max_steps"],
+        mean_seconds_per_step=_mean_seconds(cell),
+        max_steps=_known(cell)["max_steps"],
     )
     return habits(setup, AS_RUN if choice == "as-run" else (choice,))
 
@@ -227,16 +210,15 @@ def longest_run(cell: Cell, row: str) -> Seconds:
     """Virtual seconds after which a run that has not reached its target ends."""
     if cell.block in MEDICAL:
         return float(medical_settings(cell, row, 0)["horizon"])
-    mean_round = _steps(cell)["steps"] * _MEAN_SECONDS[_like(cell)]
-    return row_horizons(cell, row).in_seconds(mean_round).target
+    return row_horizons(cell, row).in_seconds(_mean_round(cell)).target
 
 
 @cache
 def _slowest_as_run(cell: Cell) -> float:
     """The pace of the slowest client of the fixed fleet, in means."""
     own = _choice(cell, "fedavg", "fleet")
-    paces = own["fleet"]["paces"] if own else [_MEAN_SECONDS[_like(cell)]]
-    return float(max(paces) / _MEAN_SECONDS[_like(cell)])
+    mean = _mean_seconds(cell)
+    return float(max(own["fleet"]["paces"] if own else [mean]) / mean)
 
 
 def _choices(row: str) -> list[str]:
@@ -253,10 +235,10 @@ def _row(cell: Cell, row: str) -> tuple[dict[str, Any], list[str]]:
             f"row is {row!r}; allowed: {', '.join(ALGORITHMS)}, 1/Q=…, lambda=…, or one of them "
             f"with @ and, + between them, {', '.join(known)}"
         )
-    steps, bare = _steps(cell), row.partition("@")[0]
-    strategy = {"name": name, **dict(_own_settings(name, cell, steps))}
+    bare = row.partition("@")[0]
+    strategy = {"name": name, **_own_settings(name, cell)}
     if bare.startswith("1/Q="):
-        strategy["min_steps"] = round(float(bare.removeprefix("1/Q=")) * steps["max_steps"])
+        strategy["min_steps"] = round(float(bare.removeprefix("1/Q=")) * _known(cell)["max_steps"])
     if bare.startswith("lambda="):
         strategy["latest"] = float(bare.removeprefix("lambda="))
     if "own" in choices and name in _OWN_ALPHA:
@@ -264,54 +246,36 @@ def _row(cell: Cell, row: str) -> tuple[dict[str, Any], list[str]]:
     return strategy, choices
 
 
-def _own_settings(name: str, cell: Cell, steps: dict[str, int]) -> Iterator[tuple[str, Any]]:
+def _own_settings(name: str, cell: Cell) -> dict[str, Any]:
     """The lines of the appendix's table that have a value for this strategy."""
-    compass = name.startswith("fedcompass")
-    yield from ((key, steps[key]) for key in steps if (key == "steps") != compass)
-    if name in ("fedasync", "fedbuff"):
-        yield "variant", "share"
-    if compass or name in ("fedasync", "fedbuff"):
-        yield "staleness", dict(_STALENESS)
-    if name in ("fedavgm", "fedcompass+m"):
-        yield "server", {"beta": 0.5 if _like(cell) == "fed-isic2019" else 0.9}
-    if name == "fedbuff":
-        yield "buffer_size", _buffer_size(cell)
-    if name == "fedat":
-        yield "tier_ratio", _TIER_RATIO
-    if compass:
-        yield "latest", _LATEST
+    known = {"server": _SERVER, **_known(cell, name)}
+    settings = {key: known[key] for key in STRATEGY_KEYS[name]}
+    if name.startswith("fedcompass") or name in _OWN_ALPHA:
+        settings["staleness"] = dict(_STALENESS)
+    return settings
 
 
-def _steps(cell: Cell) -> dict[str, int]:
-    """Q, Q_min and Q_max."""
-    if _like(cell) in ("fed-ixi", "fed-isic2019"):
-        return {"steps": 50, "min_steps": 20, "max_steps": 100}
-    most = 100 if cell.clients > 10 else 200
-    if cell.settings.dataset == "mnist-mini":
-        most //= 5  # a client sees its data about as often in a round
-    return {"steps": most, "min_steps": most // 5, "max_steps": most}
+def _known(cell: Cell, strategy: str = "") -> dict[str, Any]:
+    """The appendix's table of this cell."""
+    return strategy_settings(cell.settings.dataset, cell.clients, strategy)
 
 
-def _cadence(cell: Cell, mean_round: float) -> dict[str, Any]:
+def _mean_seconds(cell: Cell) -> Seconds:
+    """Of a local step."""
+    paper = paper_settings(cell.settings.dataset, cell.clients)
+    return float(paper["fleet"]["mean_seconds_per_step"])
+
+
+def _mean_round(cell: Cell) -> Seconds:
+    """How long the mean client takes for Q steps."""
+    return float(_known(cell)["steps"] * _mean_seconds(cell))
+
+
+def _cadence(cell: Cell, mean_round: Seconds) -> dict[str, Any]:
     """When the model is measured: the medical tasks, with few updates, after each of them."""
-    if _like(cell) in ("fed-ixi", "fed-isic2019"):
+    if cell.settings.dataset in _MEDICAL:
         return {"every_updates": 1}
     return {"every_updates": "none", "every_seconds": round(mean_round / _MEASURED_PER_ROUND, 6)}
-
-
-def _buffer_size(cell: Cell) -> int:
-    match _like(cell):
-        case "fed-ixi":
-            return 2
-        case "fed-isic2019":
-            return 3
-        case _:
-            return 5 if cell.clients > 10 else 3
-
-
-def _like(cell: Cell) -> str:
-    """The dataset whose appendix table applies."""
-    return _LIKE.get(cell.settings.dataset, cell.settings.dataset)
 
 
 def _frozen(value: Any) -> Hashable:

@@ -10,23 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedcompass.paper.cells import BLOCKS, SPEEDS, Cell
-from fedcompass.paper_settings import paper_settings, strategy_settings
+from fedcompass.paper.cells import SPEEDS, Cell
+from fedcompass.paper_settings import STRATEGY_KEYS, paper_settings, strategy_settings
 from fedcompass.setting_tables import merged
 
-__all__ = ["MEDICAL", "MedicalRuns", "medical_cells", "medical_settings"]
+__all__ = ["MEDICAL", "MedicalRuns", "medical_settings"]
 
-_BY_STRATEGY = {
-    "fedavg": ("steps",),
-    "fedavgm": ("steps", "server"),
-    "fedasync": ("steps", "variant"),
-    "fedbuff": ("steps", "buffer_size", "variant"),
-    "fedat": ("steps", "tier_ratio"),
-    "fedcompass": ("min_steps", "max_steps", "latest"),
-    "fedcompass+m": ("min_steps", "max_steps", "latest", "server"),
-    "fedcompass+n": ("min_steps", "max_steps", "latest"),
-}
-_ON_A_GPU = tuple(name for name in _BY_STRATEGY if name != "fedavgm")
+_ON_A_GPU = tuple(name for name in STRATEGY_KEYS if name != "fedavgm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +31,7 @@ class MedicalRuns:
     settings: Mapping[str, Any]
     steps: int | None = None
     speeds: tuple[str, ...] = tuple(SPEEDS)
-    rows: tuple[str, ...] = tuple(_BY_STRATEGY)
+    rows: tuple[str, ...] = tuple(STRATEGY_KEYS)
 
 
 def _by_time(seconds: float) -> dict[str, Any]:
@@ -81,12 +71,6 @@ MEDICAL = {
 """By block."""
 
 
-def medical_cells(block: str) -> tuple[Cell, ...]:
-    """A block's cells, one for each speed setting."""
-    (clients,) = BLOCKS[block].clients
-    return tuple(Cell(block, clients, speed) for speed in MEDICAL[block].speeds)
-
-
 def medical_settings(cell: Cell, row: str, seed: int) -> dict[str, Any]:
     """Everything `Experiment` needs for one run."""
     dataset, runs = cell.settings.dataset, MEDICAL[cell.block]
@@ -97,7 +81,7 @@ def medical_settings(cell: Cell, row: str, seed: int) -> dict[str, Any]:
             "min_steps": runs.steps * 2 // 5,
             "max_steps": 2 * runs.steps,
         }
-    strategy = {key: known[key] for key in _BY_STRATEGY[row] if key in known}
+    strategy = {key: known[key] for key in STRATEGY_KEYS[row] if key in known}
     own: dict[str, Any] = {
         "seed": seed,
         "profile": "paper",

@@ -9,20 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedcompass.errors import SettingsError
-from fedcompass.paper.by_groups import by_groups_grids
 from fedcompass.paper.comparing import as_run_beside, compared
 from fedcompass.paper.entries import entry_named
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.finding import Finding
 from fedcompass.paper.groups import GROUPS_FILE, groups_grid, read_study
 from fedcompass.paper.medical_tables import medical_grid, medical_lines
-from fedcompass.paper.rendering import (
-    agreement_grids,
-    as_run_line,
-    grids,
-    summary_lines,
-    wins_grids,
-)
+from fedcompass.paper.rendering import as_run_line, summary_lines, table_grids
 from fedcompass.paper.stored_runs import StoredRuns
 from fedcompass.sweeps.formats import TextTable, markdown_table
 
@@ -72,26 +65,26 @@ def rendered(entry: Entry, results: StoredRuns, folder: Path) -> Iterator[str]:
         yield ""
         yield from map(_markdown, finding.tables())
         return
+    runs = results.of(entry)
     if entry.kind == "medical":
         yield f"{entry.name}: {entry.title}.\n"
-        yield _markdown(medical_grid(entry, results, entry.cells))
-        for line in medical_lines(entry, results, entry.cells):
-            yield f"{line[0].upper()}{line[1:]}.\n"
+        yield _markdown(medical_grid(runs))
+        yield from map(_sentence, medical_lines(runs))
         return
-    comparison = compared(entry, results)
+    comparison = compared(runs)
     first, *others = summary_lines(comparison)
     yield f"{entry.name}: {first}.\n"
     if comparison.seed_counts[1]:
-        as_run = as_run_beside(entry, results, entry.cells)
-        by_groups = by_groups_grids(entry, results, entry.cells)
-        agreement = () if as_run is None else agreement_grids(comparison, as_run)
+        as_run = as_run_beside(runs)
         if lacking := as_run_line(entry, as_run, entry.cells):
-            yield f"{lacking[0].upper()}{lacking[1:]}.\n"
-        for grid in (*grids(comparison, as_run), *agreement, *wins_grids(comparison), *by_groups):
-            yield _markdown(grid)
-    for line in others:
-        yield f"{line[0].upper()}{line[1:]}.\n"
+            yield _sentence(lacking)
+        yield from map(_markdown, table_grids(comparison, as_run, runs))
+    yield from map(_sentence, others)
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:]}.\n"
 
 
 def _markdown(table: TextTable) -> str:
-    return markdown_table(table.header, table.rows, table.left, title=table.title) + "\n"
+    return f"{markdown_table(table)}\n"

@@ -5,28 +5,52 @@ from dataclasses import replace
 from statistics import mean, stdev
 
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.comparing import Compared, ComparedTable
+from fedcompass.paper.comparing import (
+    Compared,
+    ComparedTable,
+    Share,
+    agreeing,
+    ahead,
+    reached,
+    reached_soon,
+)
 from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import row_horizons
 from fedcompass.paper.numbers import Printed, Quantity
-from fedcompass.paper.stored_runs import StoredRun, StoredRuns, value_at
+from fedcompass.paper.stored_runs import EntryRuns, StoredRun, value_at
 from fedcompass.sweeps.formats import TextTable
 
 __all__ = [
-    "agreement_grids",
     "as_run_line",
     "curve_grids",
+    "from_to",
     "grids",
     "our_value",
     "paper_value",
     "seed_grids",
     "summary_lines",
+    "table_grids",
+    "with_spread",
     "wins_grids",
 ]
 
 _MOST_NAMED, _FEW_NAMED = 60, 4
 _MARKS = {"yes": "=", "no": "≠", "tie": "~", "": " "}
 _PARTS = (0.1, 0.25, 0.5, 1.0)  # of the accuracy horizon
+
+
+def table_grids(
+    comparison: ComparedTable, as_run: ComparedTable | None, runs: EntryRuns
+) -> Iterator[TextTable]:
+    """Everything that a table has to show: its numbers, then what is counted over its cells."""
+    yield from grids(comparison, as_run)
+    if as_run is not None:
+        yield from _agreement_grids(comparison, as_run)
+    yield from wins_grids(comparison)
+    if any(row.startswith("1/Q=") for row in runs.entry.rows):
+        from fedcompass.paper.by_groups import by_groups_grids  # with NumPy, for the fleets
+
+        yield from by_groups_grids(runs)
 
 
 def grids(comparison: ComparedTable, as_run: ComparedTable | None = None) -> Iterator[TextTable]:
@@ -121,25 +145,27 @@ def _percent(share: float) -> str:
 
 def paper_value(printed: Printed | None) -> str:
     """A number as the paper prints it."""
-    if printed is None:
-        return ""
-    if printed.mean is None:
-        return "-"
-    deviation = "" if printed.deviation is None else f"±{printed.deviation:.2f}"
-    return f"{printed.mean:.2f}{deviation}"
+    return "" if printed is None else with_spread(printed.mean, printed.deviation)
 
 
 def our_value(item: Compared, quantity: Quantity) -> str:
     """Our value with its count: seeds that reached the target of those run, or seeds."""
     if item.seeds == 0:
         return "·"
-    if quantity == "time":
-        value = "-" if item.value is None else f"{item.value:.2f}"
-        return f"{value} {item.reached}/{item.seeds}"
-    if item.value is None:
-        return f"- n={item.seeds}"
-    deviation = "" if item.deviation is None else f"±{item.deviation:.2f}"
-    return f"{item.value:.2f}{deviation} n={item.seeds}"
+    count = f"{item.reached}/{item.seeds}" if quantity == "time" else f"n={item.seeds}"
+    return f"{with_spread(item.value, item.deviation)} {count}"
+
+
+def with_spread(value: float | None, deviation: float | None, digits: int = 2) -> str:
+    """A mean, with its standard deviation if there is one; None is a dash."""
+    if value is None:
+        return "-"
+    return f"{value:.{digits}f}" + ("" if deviation is None else f"±{deviation:.{digits}f}")
+
+
+def from_to(least: int, most: int) -> str:
+    """Two counts, or the one that both are."""
+    return f"{most}" if least == most else f"{least} to {most}"
 
 
 def _mean_rounds(entry: Entry, cells: Sequence[Cell]) -> str:
@@ -167,7 +193,7 @@ def wins_grids(comparison: ComparedTable) -> Iterator[TextTable]:
             yield _reached_grid(part, dataset)
 
 
-def agreement_grids(comparison: ComparedTable, as_run: ComparedTable) -> Iterator[TextTable]:
+def _agreement_grids(comparison: ComparedTable, as_run: ComparedTable) -> Iterator[TextTable]:
     """For each dataset: how many orders are the paper's, and how many runs reached the target."""
     for dataset in dict.fromkeys(cell.settings.dataset for cell in comparison.cells):
         cells = tuple(c for c in comparison.cells if c.settings.dataset == dataset)
@@ -181,75 +207,53 @@ def agreement_grids(comparison: ComparedTable, as_run: ComparedTable) -> Iterato
             f"orders relative to {comparison.entry.reference} that are the paper's, of those that "
             "both have"
         )
-        yield _both_grid(f"{dataset}: {orders}", both, _agreeing)
+        yield _both_grid(f"{dataset}: {orders}", both, agreeing)
         if comparison.entry.quantity == "time":
-            reached = "runs that reached the target"
-            yield _both_grid(f"{dataset}: {reached}, each within its own horizon", both, _reached)
+            title = f"{dataset}: runs that reached the target"
+            yield _both_grid(f"{title}, each within its own horizon", both, reached)
             soon = "by the shortest horizon of their cell as written"
-            yield _both_grid(f"{dataset}: {reached} {soon}", both, _soon)
+            yield _both_grid(f"{title} {soon}", both, reached_soon)
 
 
 def _both_grid(
-    title: str,
-    both: dict[str, ComparedTable],
-    count: Callable[[ComparedTable, Sequence[Cell], Sequence[str]], tuple[int, int]],
+    title: str, both: dict[str, ComparedTable], count: Callable[[list[Compared]], Share]
 ) -> TextTable:
     """Two numbers for each row and speed: as written, and as run."""
     written = both["as written"]
     columns = [
-        (f"{heading}: {name}", one, cells)
+        (f"{heading}: {name}", one, speed)
         for heading, speed in _speeds(written).items()
         for name, one in both.items()
-        if one.has_runs(cells := [cell for cell in one.cells if speed in (None, cell.speed)])
+        if any(item.seeds for item in one.some(one.entry.rows, speed))
     ]
     rows = []
     for number, row in enumerate([*written.entry.rows, "all"]):
         line = [row]
-        for _, one, cells in columns:
+        for _, one, speed in columns:
             own = one.entry.rows if row == "all" else one.entry.rows[number : number + 1]
-            line.append(_share(*count(one, cells, own), "·"))
+            line.append(str(count(one.some(own, speed))))
         rows.append(line)
     header = [heading for heading, _, _ in columns]
     return TextTable(title, ["method", *header], rows)
 
 
-def _agreeing(
-    comparison: ComparedTable, cells: Sequence[Cell], rows: Sequence[str]
-) -> tuple[int, int]:
-    orders = [comparison.at(cell, row).agree for cell in cells for row in rows]
-    return orders.count("yes"), sum(order != "" for order in orders)
-
-
-def _reached(
-    comparison: ComparedTable, cells: Sequence[Cell], rows: Sequence[str]
-) -> tuple[int, int]:
-    items = [comparison.at(cell, row) for cell in cells for row in rows]
-    return sum(item.reached for item in items), sum(item.seeds for item in items)
-
-
-def _soon(comparison: ComparedTable, cells: Sequence[Cell], rows: Sequence[str]) -> tuple[int, int]:
-    items = [comparison.at(cell, row) for cell in cells for row in rows]
-    return sum(item.reached_soon for item in items), sum(item.seeds for item in items)
-
-
 def _wins_grid(comparison: ComparedTable, dataset: str) -> TextTable:
     entry = comparison.entry
     reference, timed, printed = entry.reference, entry.quantity == "time", bool(entry.numbers)
-    header, counts = ["of"], {row: [row] for row in entry.rows if row != reference}
+    header, rows = ["of"], [[row] for row in entry.rows if row != reference]
     for heading, speed in _speeds(comparison).items():
         header += [f"{heading}: paper", "ours"] if printed else [heading]
         header += ["shorter"] if timed else []
-        for wins in comparison.wins(speed):
-            counts[wins.row] += [
-                *([_share(wins.paper, wins.paper_cells)] if printed else []),
-                _share(wins.ours, wins.our_cells, "·"),
-                *([_share(wins.common, wins.common_cells, "·")] if timed else []),
-            ]
+        for line in rows:
+            items = comparison.some(line[:1], speed)
+            paper = ahead(item.paper_order for item in items)
+            line += [str(paper) if paper.of else ""] if printed else []
+            line.append(str(ahead(item.our_order for item in items)))
+            line += [str(ahead(item.common_order for item in items))] if timed else []
     if printed:
         header.append("same order")
-        for wins in comparison.wins():
-            agreeing = _share(wins.agreeing, wins.our_cells)
-            counts[wins.row].append(agreeing if wins.paper_cells else "")
+        for line in rows:
+            line.append(_same_order(comparison.some(line[:1])))
     missed = (
         ", of those where one of the two reached the target; a seed that missed counts at the "
         f"longest horizon of its cell{' (ours, same order)' if printed else ''}; shorter: what "
@@ -258,20 +262,24 @@ def _wins_grid(comparison: ComparedTable, dataset: str) -> TextTable:
     return TextTable(
         f"{dataset}: cells in which {reference} is ahead{missed if timed else ''}",
         header,
-        list(counts.values()),
+        rows,
     )
+
+
+def _same_order(items: Sequence[Compared]) -> str:
+    """Of the cells with an order of ours; empty if they or the paper's are none."""
+    ours = ahead(item.our_order for item in items).of
+    paper = ahead(item.paper_order for item in items).of
+    return f"{agreeing(items).count}/{ours}" if ours and paper else ""
 
 
 def _reached_grid(comparison: ComparedTable, dataset: str) -> TextTable:
     """How many runs reached the target in the time that every row was given."""
-    speeds, rows = _speeds(comparison), []
-    for row in comparison.entry.rows:
-        line = [row]
-        for speed in speeds.values():
-            items = [comparison.at(c, row) for c in comparison.cells if speed in (None, c.speed)]
-            soon, seeds = sum(i.reached_soon for i in items), sum(i.seeds for i in items)
-            line.append(_share(soon, seeds, "·"))
-        rows.append(line)
+    speeds = _speeds(comparison)
+    rows = [
+        [row, *(str(reached_soon(comparison.some([row], speed))) for speed in speeds.values())]
+        for row in comparison.entry.rows
+    ]
     return TextTable(
         f"{dataset}: runs that reached the target by the shortest horizon of their cell",
         ["method", *speeds],
@@ -285,10 +293,6 @@ def _speeds(comparison: ComparedTable) -> dict[str, str | None]:
     return {**{speed: speed for speed in speeds if len(speeds) > 1}, "all": None}
 
 
-def _share(count: int, of: int, none: str = "") -> str:
-    return f"{count}/{of}" if of else none
-
-
 def summary_lines(comparison: ComparedTable) -> Iterator[str]:
     """How complete the table is, and every cell whose order is not the paper's."""
     fewest, most = comparison.seed_counts
@@ -300,11 +304,10 @@ def summary_lines(comparison: ComparedTable) -> Iterator[str]:
     if most == 0:
         yield f"no results yet (0 of {cells} cells); run: fedcompass paper run {name}"
         return
-    seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
     state = "partial" if comparison.is_partial else "complete"
     shown = "" if cells == len(comparison.entry.cells) else " shown"
     have = f"{done} of {cells} cells{shown} have every row"
-    yield f"{state}: {have}; seeds per row: {seeds} (paper: 10)"
+    yield f"{state}: {have}; seeds per row: {from_to(fewest, most)} (paper: 10)"
     wrong = comparison.disagreements()
     if wrong:
         named = [f"{item.cell} {item.row}" for item in wrong[:_MOST_NAMED]]
@@ -330,15 +333,13 @@ def as_run_line(entry: Entry, as_run: ComparedTable | None, cells: Sequence[Cell
     return f"as run: no runs yet in {len(lacking)} of {len(cells)} cells: {named}{more}; {run}"
 
 
-def curve_grids(
-    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
-) -> Iterator[TextTable]:
+def curve_grids(runs: EntryRuns) -> Iterator[TextTable]:
     """For each cell of a figure the mean accuracy on the way: a few numbers of each curve."""
-    for cell in cells:
+    for cell in runs.cells:
         rows = []
-        for row in entry.rows:
-            runs = results.runs(cell, row, seeds)
-            rows.append([row, str(len(runs)), *(_on_the_way(runs, part) for part in _PARTS)])
+        for row in runs.entry.rows:
+            found = runs.at(cell, row)
+            rows.append([row, str(len(found)), *(_on_the_way(found, part) for part in _PARTS)])
         header = ["method", "seeds", *(f"at {part:g}" for part in _PARTS)]
         metric = cell.settings.metric.replace("_", " ")
         yield TextTable(
@@ -350,28 +351,20 @@ def _on_the_way(runs: Sequence[StoredRun], part: float) -> str:
     if not runs:
         return "·"
     values = [100 * value_at(run.curve, part * run.run_at_least) for run in runs]
-    deviation = f"±{stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{mean(values):.2f}{deviation}"
+    return with_spread(mean(values), stdev(values) if len(values) > 1 else None)
 
 
-def seed_grids(
-    entry: Entry, results: StoredRuns, cells: Sequence[Cell], seeds: int | None = None
-) -> Iterator[TextTable]:
+def seed_grids(runs: EntryRuns) -> Iterator[TextTable]:
     """For each cell that has runs what each of them came to: a row of seeds for each row."""
-    for cell in cells:
-        found = {
-            row: {
-                run.seed: run.to(entry.target)
-                for run in results.runs(cell, row, seeds, to_target=entry.to_target)
-            }
-            for row in entry.rows
-        }
-        numbers = sorted({seed for runs in found.values() for seed in runs})
+    entry = runs.entry
+    for cell in runs.cells:
+        found = {row: {run.seed: run for run in runs.at(cell, row)} for row in entry.rows}
+        numbers = sorted({seed for some in found.values() for seed in some})
         if not numbers:
             continue
         rows = [
-            [row, *(_of_a_seed(entry, cell, row, runs.get(seed)) for seed in numbers)]
-            for row, runs in found.items()
+            [row, *(_of_a_seed(entry, cell, row, some.get(seed)) for seed in numbers)]
+            for row, some in found.items()
         ]
         metric = cell.settings.metric.replace("_", " ")
         what = (

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.paper.cells import Cell
+from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import settings_of, signature
 from fedcompass.sweeps.record import CurvePoint, Record
 from fedcompass.sweeps.store import Store, is_store
 
-__all__ = ["StoredRun", "StoredRuns", "results_folder", "value_at"]
+__all__ = ["EntryRuns", "StoredRun", "StoredRuns", "results_folder", "value_at"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,12 @@ class StoredRuns:
                 records.setdefault(signature(record.experiment), []).append(record)
         return cls(records)
 
+    def of(
+        self, entry: Entry, cells: Sequence[Cell] | None = None, seeds: int | None = None
+    ) -> "EntryRuns":
+        """An entry's runs: of all its cells or some, and with `seeds` only of those below it."""
+        return EntryRuns(entry, self, tuple(entry.cells if cells is None else cells), seeds)
+
     def runs(
         self, cell: Cell, row: str, seeds: int | None = None, *, to_target: bool = False
     ) -> list[StoredRun]:
@@ -128,6 +135,26 @@ class StoredRuns:
 
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRuns:
+    """What is stored for some cells and seeds of a table or figure."""
+
+    entry: Entry
+    results: StoredRuns
+    cells: tuple[Cell, ...]
+    seeds: int | None
+
+    def at(self, cell: Cell, row: str) -> list[StoredRun]:
+        """The runs of a row of a cell, with the times to the entry's own target."""
+        entry = self.entry
+        found = self.results.runs(cell, row, self.seeds, to_target=entry.to_target)
+        return [run.to(entry.target) for run in found]
+
+    def under(self, profile: str) -> "EntryRuns":
+        """The same as the authors ran it, or as it is written."""
+        return replace(self, entry=self.entry.under(profile))
 
 
 def results_folder(given: Path | None) -> Path:

@@ -12,8 +12,9 @@ from fedcompass.finite_json import finite
 from fedcompass.own_code import short, with_names
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.origin import ORIGIN_FILE
+from fedcompass.setting_tables import flat
 
-__all__ = ["RunFiles", "find_runs", "flat", "plain_json"]
+__all__ = ["RunFiles", "find_runs", "plain_json"]
 
 _SETTINGS = {"experiment.toml": "simulation", "deployment.toml": "deployment"}
 _SCHEDULE = "schedule"  # a journal alone: nothing was trained
@@ -212,15 +213,6 @@ def _label(kind: str, settings: Mapping[str, Any]) -> str:
     elif "speed" in fleet:
         words[-1] += f" of {fleet['speed']} speed"
     return ", ".join(words)
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        nested = isinstance(value, Mapping)
-        found |= flat(value, f"{prefix}{key}.") if nested else {prefix + key: value}
-    return found
 
 
 def _model_bytes(models: Iterable[Path]) -> int | None:

@@ -62,7 +62,9 @@ class Comparison:
 
     def points(self) -> list[GridPoint]:
         """All points, in the grid's order."""
-        order = {axis: {label: n for n, label in enumerate(v)} for axis, v in self._axes()}
+        order = {
+            axis: {label: n for n, label in enumerate(v)} for axis, v in self.results.axes.items()
+        }
         return sorted(
             self._points.values(),
             key=lambda point: [order[axis][label] for axis, label in point.labels.items()],
@@ -70,10 +72,7 @@ class Comparison:
 
     def point(self, labels: Mapping[str, str]) -> GridPoint | None:
         """The one with these labels, if it is in there."""
-        return self._points.get(tuple(labels[axis] for axis, _ in self._axes()))
-
-    def _axes(self) -> list[tuple[str, Sequence[str]]]:
-        return list(self.results.axes.items())
+        return self._points.get(tuple(labels[axis] for axis in self.results.axes))
 
     def _group(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """What points that are compared with each other have in common."""
@@ -89,7 +88,7 @@ class Comparison:
         rows, fair_rows = over_seeds(done, self.reference), over_seeds(fair, self.reference)
         for label, found in by_label.items():
             labels = found[0].labels
-            self._points[tuple(labels[axis] for axis, _ in self._axes())] = GridPoint(
+            self._points[tuple(labels[axis] for axis in self.results.axes)] = GridPoint(
                 labels=labels,
                 row=rows.get(label),
                 planned=len(found),
@@ -100,24 +99,22 @@ class Comparison:
             )
 
 
-def compared_axis(results: Results, reference: str) -> tuple[str, str]:
+def compared_axis(results: Results, reference: str, *, must_have: bool = False) -> tuple[str, str]:
     """The axis that has the reference among its labels, and the label.
 
     Raises:
-        SettingsError: AXIS=LABEL names what is not there.
+        SettingsError: AXIS=LABEL, or with `must_have` any reference, names what is not there.
     """
     axes = results.axes
     axis, equals, label = reference.rpartition("=")
-    if equals:
-        if label not in axes.get(axis, ()):
-            known = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in axes.items())
-            raise SettingsError(f"--reference is {reference!r}; there are {known}")
-        return axis, label
-    preferred = sorted(axes, key=lambda name: name != _STRATEGIES)
-    for name in preferred:
-        if reference in axes[name]:
-            return name, reference
-    return (preferred[0] if preferred else ""), reference
+    names = [axis] if equals else sorted(axes, key=lambda name: name != _STRATEGIES)
+    for name in names:
+        if label in axes.get(name, ()):
+            return name, label
+    if equals or must_have:
+        known = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in axes.items())
+        raise SettingsError(f"--reference is {reference!r}; there are {known or 'no axes'}")
+    return (names[0] if names else ""), label
 
 
 def _done(runs: Sequence[GridRun]) -> list[Record]:

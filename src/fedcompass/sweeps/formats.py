@@ -1,11 +1,11 @@
 """Tables of text as CSV, Markdown and LaTeX; whatever a label contains, it stays in its cell."""
 
 import csv
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-__all__ = ["TextTable", "csv_table", "latex_table", "latex_text", "markdown_table", "markdown_text"]
+__all__ = ["TextTable", "csv_table", "latex_table", "markdown_table", "markdown_text"]
 
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>#|~$"})
 _LATEX = str.maketrans(
@@ -38,26 +38,19 @@ class TextTable:
     meaning: str = ""
 
 
-def csv_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def csv_table(table: TextTable) -> str:
     """Comma-separated values with a header; quoted where they must be."""
     text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([table.header, *table.rows])
     return text.getvalue().rstrip("\n")
 
 
-def markdown_table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: Collection[int] = (0,),
-    *,
-    title: str = "",
-) -> str:
-    """A pipe table; the columns in `left` start flush, the others end flush."""
-    rule = [":--" if column in left else "--:" for column in range(len(header))]
-    lines = [_markdown_line(header), f"| {' | '.join(rule)} |", *map(_markdown_line, rows)]
-    return "\n".join([f"**{markdown_text(title)}**\n", *lines] if title else lines)
+def markdown_table(table: TextTable) -> str:
+    """A pipe table below its title; columns of labels start flush, the others end flush."""
+    rule = [":--" if column in table.left else "--:" for column in range(len(table.header))]
+    lines = [_markdown_line(table.header), f"| {' | '.join(rule)} |"]
+    lines += map(_markdown_line, table.rows)
+    return "\n".join([f"**{markdown_text(table.title)}**\n", *lines] if table.title else lines)
 
 
 def markdown_text(text: str) -> str:
@@ -69,34 +62,23 @@ def _markdown_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(markdown_text(cell) for cell in cells)} |"
 
 
-def latex_table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: Collection[int] = (0,),
-    *,
-    title: str = "",
-) -> str:
+def latex_table(table: TextTable) -> str:
     """A tabular with booktabs' rules; the title is a comment."""
-    columns = "".join("l" if column in left else "r" for column in range(len(header)))
+    columns = "".join("l" if column in table.left else "r" for column in range(len(table.header)))
     lines = [
         rf"\begin{{tabular}}{{{columns}}}  % \usepackage{{booktabs}}",
         r"\toprule",
-        _latex_line(header),
+        _latex_line(table.header),
         r"\midrule",
-        *map(_latex_line, rows),
+        *map(_latex_line, table.rows),
         r"\bottomrule",
         r"\end{tabular}",
     ]
-    return "\n".join([f"% {_flat(title)}", *lines] if title else lines)
-
-
-def latex_text(text: str) -> str:
-    """A text in one line that LaTeX sets as it is."""
-    return _flat(text).translate(_LATEX)
+    return "\n".join([f"% {_flat(table.title)}", *lines] if table.title else lines)
 
 
 def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(latex_text(cell) for cell in cells) + r" \\"
+    return " & ".join(_flat(cell).translate(_LATEX) for cell in cells) + r" \\"
 
 
 def _flat(text: str) -> str:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcompass.own_code import is_own, short
-from fedcompass.setting_tables import merged, nested, unknown_key
+from fedcompass.setting_tables import flat, merged, nested, unknown_key
 from fedcompass.strategies import known_keys
 
-__all__ = ["Axis", "Choice", "flat", "label_of", "read_axes"]
+__all__ = ["Axis", "Choice", "label_of", "read_axes"]
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,6 @@ def read_axes(grid: Mapping[str, Any]) -> list[Axis]:
                 raise ValueError(f"grid.{setters[key]} and grid.{axis.name} both set {key}")
             setters[key] = axis.name
     return axes
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a.b": value} for {"a": {"b": value}}."""
-    result: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping) and value:
-            result |= flat(value, f"{prefix}{key}.")
-        else:
-            result[f"{prefix}{key}"] = value
-    return result
 
 
 def label_of(value: Any) -> str:

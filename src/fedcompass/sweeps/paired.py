@@ -73,10 +73,7 @@ def paired(
     Raises:
         SettingsError: no axis has the reference, or a pair's horizons differ.
     """
-    axis, label = compared_axis(results, reference)
-    if label not in results.axes.get(axis, ()):
-        known = "; ".join(f"{name}: {', '.join(found)}" for name, found in results.axes.items())
-        raise SettingsError(f"--reference is {reference!r}; there are {known or 'no axes'}")
+    axis, label = compared_axis(results, reference, must_have=True)
     wanted = (where or {}).items()
     runs = [run for run in results.runs if wanted <= run.labels.items()]
     base = {_place(run, axis): run.record for run in runs if run.labels[axis] == label}

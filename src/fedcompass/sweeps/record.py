@@ -1,7 +1,7 @@
 """What a store keeps of a run: its settings, its outcome and a compact curve, in plain values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -133,25 +133,12 @@ def record_of(result: "Result", device: str) -> Record:
     """What to keep of a run that came to its end."""
     summary = result.summary
     metric = summary["target_metric"]
+    numbers: dict[str, Any] = {each.name: summary.get(each.name) for each in fields(RunOutcome)}
+    numbers |= {which: _number(summary[f"{which}_{metric}"]) for which in ("top", "final")}
     return Record(
         key=result.experiment.key(),
         experiment=_settings(result.experiment),
-        outcome=RunOutcome(
-            time_to_target=summary["time_to_target"],
-            top=_number(summary[f"top_{metric}"]),
-            time_of_top=summary["time_of_top"],
-            final=_number(summary[f"final_{metric}"]),
-            virtual_seconds=summary["virtual_seconds"],
-            global_updates=summary["global_updates"],
-            local_steps=summary["local_steps"],
-            updates=summary["updates"],
-            idle_share=summary["idle_share"],
-            mean_staleness=summary["mean_staleness"],
-            ended=summary["ended"],
-            refused_not_finite=summary["refused_not_finite"],
-            uploads_to_target=summary["uploads_to_target"],
-            epsilon_per_client=summary.get("epsilon_per_client"),
-        ),
+        outcome=RunOutcome(**numbers),
         curve=compact_curve(result.curve, metric),
         device=device,
     )

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedcompass.sweeps.grid import flat, label_of
+from fedcompass.setting_tables import flat
+from fedcompass.sweeps.grid import label_of
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Planned

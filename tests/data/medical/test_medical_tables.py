@@ -70,7 +70,7 @@ def test_an_example_sweep_and_the_entries_are_the_same_experiments(
 
 
 def test_a_table_has_relative_times_with_counts_and_top_values(folder: Path) -> None:
-    grid = medical_grid(HEART, StoredRuns.read(folder), [EXP])
+    grid = medical_grid(StoredRuns.read(folder).of(HEART, [EXP]))
     rows = {row[0]: row[1:] for row in grid.rows}
     assert grid.title == (
         "heart, m=4: time to 72% (fedcompass = 1) and top binary accuracy in percent"
@@ -84,7 +84,7 @@ def test_a_table_has_relative_times_with_counts_and_top_values(folder: Path) -> 
 
 
 def test_below_it_stand_seeds_device_and_whom_fedcompass_is_ahead_of(folder: Path) -> None:
-    first, ahead = medical_lines(HEART, StoredRuns.read(folder), [EXP])
+    first, ahead = medical_lines(StoredRuns.read(folder).of(HEART, [EXP]))
     assert first == ("0 of 1 cells have every row; seeds per row: 0 to 3 (1, 2, 3); trained on cpu")
     assert ahead.endswith("(a seed that missed counts at the horizon): fedavg 1/1, fedasync 1/1")
 

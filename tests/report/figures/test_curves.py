@@ -7,7 +7,7 @@ from tests.report.figures.run_folders import accuracies, written_run
 
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.report.figures.curves import mean_curve
-from fedcompass.report.figures.records import RunRecord, read_runs, seed_groups, seeds_note
+from fedcompass.report.figures.run_records import RunRecord, read_runs, seed_groups, seeds_note
 from fedcompass.report.figures.staleness_bars import staleness_bins
 
 

@@ -9,6 +9,8 @@ from fedcompass.errors import MissingExtra, SettingsError
 from fedcompass.report.figures.setup import draw_fleet
 from fedcompass.simulation.fleet import Fleet, FleetSettings
 
+FLEET = {"equal": Fleet(FleetSettings(speed="homogeneous"), seed=0)}
+
 
 def test_the_papers_figure_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the plot extra")
@@ -16,23 +18,17 @@ def test_the_papers_figure_is_drawn(tmp_path: Path) -> None:
         "normal": Fleet(FleetSettings(clients=50, speed="normal"), seed=0),
         "exponential": Fleet(FleetSettings(clients=50), seed=0),
     }
-    path = draw_fleet(fleets, tmp_path / "figures" / "fleets.png")
+    path = tmp_path / "figures" / "fleets.png"
+    draw_fleet(fleets, path)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_one_fleet_or_bare_paces_will_do(tmp_path: Path) -> None:
+def test_one_fleet_has_its_title_and_unknown_formats_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the plot extra")
-    equal = Fleet(FleetSettings(speed="homogeneous"), seed=0)
-    assert "homogeneous" in draw_fleet(equal, tmp_path / "one.svg").read_text().replace("<!--", "")
-    assert draw_fleet([0.1, 0.2], str(tmp_path / "paces.pdf")).stat().st_size > 0
-
-
-def test_nothing_to_draw_and_unknown_formats_are_refused(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="needs the plot extra")
-    with pytest.raises(SettingsError, match="there is no client to draw"):
-        draw_fleet([], tmp_path / "none.png")
+    draw_fleet(FLEET, tmp_path / "one.svg")
+    assert "equal" in (tmp_path / "one.svg").read_text().replace("<!--", "")
     with pytest.raises(SettingsError, match=r"fleet\.doc has no ending .* allowed: .*\.png"):
-        draw_fleet([0.1], tmp_path / "fleet.doc")
+        draw_fleet(FLEET, tmp_path / "fleet.doc")
 
 
 def test_without_matplotlib_the_install_line_is_named(
@@ -40,4 +36,4 @@ def test_without_matplotlib_the_install_line_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fedcompass\[plot\]'"):
-        draw_fleet([0.1], tmp_path / "fleet.png")
+        draw_fleet(FLEET, tmp_path / "fleet.png")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
+from fedcompass.report.figures.run_records import RunRecord, SeedGroup, seed_groups, seeds_note
 from fedcompass.report.figures.style import Picture, line_look, show_time
 from fedcompass.runs.curve import metrics_of
 from fedcompass.settings.training import is_share
@@ -32,8 +32,7 @@ def draw_curves(runs: Sequence[RunRecord], picture: Picture, metric: str | None 
         metric: left out: the metric the runs' target is about.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: the metric was not measured, or the path is no picture's.
+        SettingsError: the metric was not measured.
     """
     name = metric or _common_metric(runs)
     with picture.axes() as axes:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.records import RunRecord
+from fedcompass.report.figures.run_records import RunRecord
 from fedcompass.report.figures.style import new_figure, publication_style, save_figure
 from fedcompass.settings.data import PartitionSettings
 from fedcompass.simulation.fleet import Fleet, FleetSettings
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from torch import Tensor
 
-__all__ = ["Paces", "draw_fleet", "draw_fleets_of", "draw_partition", "draw_partition_of"]
-
-Paces: TypeAlias = Fleet | Sequence[Seconds]
-"""A fleet, or the seconds per step of its clients."""
+__all__ = ["draw_fleet", "draw_fleets_of", "draw_partition", "draw_partition_of"]
 
 _BAR, _RUG, _MEAN = "#7da7d9", "#1f4e79", "#c0392b"
 _DPI = 150
@@ -31,9 +28,8 @@ def draw_partition_of(run: RunRecord, path: Path) -> None:
     """Draw who holds how many samples of which class in a run.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
         DataError: the run's dataset is not there.
-        SettingsError: the run is not a simulation's, or the path is no picture's.
+        SettingsError: the run is not a simulation's.
     """
     from fedcompass.data.catalogue import load
     from fedcompass.data.partition import class_counts, partition
@@ -53,8 +49,7 @@ def draw_fleets_of(runs: Sequence[RunRecord], path: Path) -> None:
     """Draw how the clients' paces are spread; runs on the same fleet share a panel.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: a run is not a simulation's, or the path is no picture's.
+        SettingsError: a run is not a simulation's.
     """
     fleets: dict[str, Fleet] = {}
     for run in runs:
@@ -80,10 +75,6 @@ def draw_partition(counts: "Tensor", path: Path, title: str = "") -> None:
         counts: samples per client (row) and class (column), as `class_counts` gives them.
         path: where to write, e.g. `partition.png` or `partition.svg`.
         title: a line above the picture.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: the path is no picture's.
     """
     clients, classes = counts.shape
     figure = new_figure(min(max(5.0, 2.4 + 0.42 * clients), 16.0), 4.0)
@@ -140,35 +131,18 @@ def _colours(classes: int) -> list[Any]:
     return [colormaps["turbo"](label / (classes - 1)) for label in range(classes)]
 
 
-def draw_fleet(fleets: Mapping[str, Paces] | Paces, path: Path | str) -> Path:
+def draw_fleet(fleets: Mapping[str, Fleet], path: Path) -> None:
     """Draw how the clients' seconds per step are spread: a histogram per fleet, side by side.
 
     The paper's figure of 50 clients (appendix "Details of Client Heterogeneity Simulation") is
-    `draw_fleet({"normal": …, "exponential": …}, "fleets.png")`.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        SettingsError: there is nothing to draw, or the path is no picture's.
+    `draw_fleet({"normal": …, "exponential": …}, Path("fleets.png"))`.
     """
-    titled = {title: _paces(f) for title, f in _by_title(fleets).items()}
-    if not titled or not all(titled.values()):
-        raise SettingsError("there is no client to draw; give at least one pace per fleet")
-    figure = new_figure(4.6 * len(titled), 3.4)
-    panels = figure.subplots(1, len(titled), squeeze=False)[0]
-    for letter, (axes, (title, paces)) in enumerate(zip(panels, titled.items(), strict=True)):
-        label = f"({chr(ord('a') + letter)}) {title}" if len(titled) > 1 else title
-        _draw_histogram(axes, label, paces)
-    return save_figure(figure, Path(path), _DPI)
-
-
-def _by_title(fleets: Mapping[str, Paces] | Paces) -> Mapping[str, Paces]:
-    if isinstance(fleets, Mapping):
-        return fleets
-    return {fleets.settings.speed if isinstance(fleets, Fleet) else "": fleets}
-
-
-def _paces(fleet: Paces) -> Sequence[Seconds]:
-    return fleet.paces if isinstance(fleet, Fleet) else fleet
+    figure = new_figure(4.6 * len(fleets), 3.4)
+    panels = figure.subplots(1, len(fleets), squeeze=False)[0]
+    for letter, (axes, (title, fleet)) in enumerate(zip(panels, fleets.items(), strict=True)):
+        label = f"({chr(ord('a') + letter)}) {title}" if len(fleets) > 1 else title
+        _draw_histogram(axes, label, fleet.paces)
+    save_figure(figure, path, _DPI)
 
 
 def _draw_histogram(axes: "Axes", title: str, paces: Sequence[Seconds]) -> None:

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.records import RunRecord, SeedGroup, seed_groups, seeds_note
+from fedcompass.report.figures.run_records import RunRecord, SeedGroup, seed_groups, seeds_note
 from fedcompass.report.figures.style import Picture, bar_look
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ def draw_staleness(runs: Sequence[RunRecord], picture: Picture) -> None:
     """Draw the staleness of merged updates; over several seeds the mean and standard deviation.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
         JournalError: a run's journal cannot be read.
-        SettingsError: nothing was merged, or the path is no picture's.
+        SettingsError: nothing was merged.
     """
     groups = seed_groups(runs)
     counts = [[_counts(run, picture) for run in group.runs] for group in groups]

@@ -95,12 +95,7 @@ class Picture:
 
     @contextmanager
     def axes(self) -> "Iterator[Axes]":
-        """An empty axes of a column's shape in our style; what is drawn inside is written.
-
-        Raises:
-            MissingExtra: matplotlib is not installed.
-            SettingsError: the path is no picture's.
-        """
+        """An empty axes of a column's shape in our style; what is drawn inside is written."""
         check_picture(self.path)
         with publication_style():
             figure = new_figure(self.width, 0.72 * min(self.width, 5.0))
@@ -150,19 +145,15 @@ def check_picture(path: Path) -> None:
         raise SettingsError(f"{path} has no ending for a figure; allowed: {', '.join(_FORMATS)}")
 
 
-def save_figure(figure: "Figure", path: Path, dpi: int = 300) -> Path:
+def save_figure(figure: "Figure", path: Path, dpi: int = 300) -> None:
     """Write a figure in the format its path ends with, without the time of day in it.
 
     Missing folders are made.
-
-    Raises:
-        SettingsError: the path is no picture's.
     """
     check_picture(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     figure.savefig(path, dpi=dpi, metadata=undated.get(path.suffix.lower()))
-    return path
 
 
 def line_look(number: int) -> dict[str, Any]:

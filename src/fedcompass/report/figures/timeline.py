@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import SettingsError
-from fedcompass.report.figures.records import RunRecord
+from fedcompass.report.figures.run_records import RunRecord
 from fedcompass.report.figures.style import (
     GREY,
     Picture,
@@ -50,9 +50,8 @@ def draw_timeline(runs: Sequence[RunRecord], picture: Picture) -> None:
     """Draw who trained when; several runs stand below each other on one time axis.
 
     Raises:
-        MissingExtra: matplotlib is not installed.
         JournalError: a run's journal cannot be read.
-        SettingsError: there is nothing to draw, or the path is no picture's.
+        SettingsError: there is nothing to draw.
     """
     check_picture(picture.path)
     start, width = picture.start, picture.width

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 
 from fedcompass.own_code import short
 from fedcompass.report.following import Following
-from fedcompass.report.run_files import RunFiles, flat
+from fedcompass.report.run_files import RunFiles
 from fedcompass.report.tracking.measures import (
     JournalMeasures,
     Point,
@@ -23,6 +23,7 @@ from fedcompass.report.tracking.measures import (
     summary_metrics,
 )
 from fedcompass.report.written import write_report
+from fedcompass.setting_tables import flat
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["FollowedRun", "OpenTracker", "Status", "Tracker", "track"]

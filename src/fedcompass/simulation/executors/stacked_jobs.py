@@ -27,7 +27,7 @@ from fedcompass.training.local import LocalTrainer, model_steps
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer
-from fedcompass.training.stacked.choice import stacked_trainer
+from fedcompass.training.stacked.chosen_trainer import stacked_trainer
 from fedcompass.training.streams import stream_key
 
 __all__ = ["RunContext", "StackedJobs"]

@@ -9,7 +9,8 @@ from typing import Any
 
 from fedcompass.own_code import short
 from fedcompass.report.figures.timeline_data import Timeline, read_timeline
-from fedcompass.report.run_files import RunFiles, find_runs, flat
+from fedcompass.report.run_files import RunFiles, find_runs
+from fedcompass.setting_tables import flat
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunRecord", "SeedGroup", "read_runs", "seed_groups", "seeds_note"]
