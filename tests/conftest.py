@@ -79,6 +79,12 @@ def _among(path: Path, places: tuple[str, ...]) -> bool:
     return any(path.is_relative_to(HERE / place) for place in places)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the others where only those that train are asked for."""
+    others = collection_path.is_file() and not _among(collection_path, TRAINING)
+    return True if others and config.option.markexpr == "trains" else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:

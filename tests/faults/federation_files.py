@@ -21,7 +21,7 @@ class FederationFiles:
 
     Args:
         paces: seconds per step of each site, by name.
-        liars: what is wrong with a site's answers (`lying_site.LIES`), by its name.
+        liars: what is wrong with a site's answers (`lying_site.LIES`), by its name; of `ToySites`.
         address: where the server listens; a free port of the loopback unless given.
         app: the text of app.py.
         federation: settings of the run beside those of all fault tests.

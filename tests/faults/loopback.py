@@ -86,7 +86,10 @@ class Loopback(FederationFiles):
     def made_site(self, name: str, folder: SiteFolder) -> RunningSite | LyingSite:
         """A site that is not started yet."""
         lie = self.liars.get(name)
-        return RunningSite(folder) if lie is None else LyingSite(folder, lie)
+        return self.honest_site(folder) if lie is None else LyingSite(folder, lie)
+
+    def honest_site(self, folder: SiteFolder) -> RunningSite:
+        return RunningSite(folder)
 
     def tend(self) -> None:
         """Do what `fedcompass deploy server` and `site` do all the time."""

@@ -1,4 +1,4 @@
-"""A site that speaks the wire as it should and lies in its answers; trains nothing.
+"""A site that speaks the wire as it should and lies in its answers; trains nothing, has no torch.
 
 python -m tests.faults.lying_site FOLDER LIE
 """
@@ -10,12 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcompass.aggregation.layout import Layout
-from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import Child, Program, die_with_parent
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.payloads import layout_digest
 from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
 
 
@@ -70,7 +67,7 @@ async def _lie(site: SiteFolder, lie: str) -> None:
         site.settings.server,
         site.identity,
         samples=40,
-        layout=layout_digest(Layout.of(load_app(site.app).model())),
+        layout=site.settings.settings["layout"],
         software="0",
         train=train,
         notice=print,

@@ -8,6 +8,7 @@ import pytest
 from tests.faults.federation_files import text_of
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
+from tests.faults.toy_federation import ToySites
 
 from fedcompass.aggregation.layout import Layout
 from fedcompass.deployment.app.app_file import load_app
@@ -121,7 +122,7 @@ def test_a_site_that_is_revoked_while_the_server_runs_is_cut_off_until_it_is_add
 def test_a_site_refuses_an_expired_certificate_and_anothers_until_the_right_one_is_back(
     row: Row,
 ) -> None:
-    with Loopback({"careful": 0.05}, strategy=STRATEGY) as federation:
+    with ToySites({"careful": 0.05}, strategy=STRATEGY) as federation:
         log = federation.site_folder("careful") / "state" / "site.log"
         federation.start_site("careful")
         for name, problem in (("expired", "expired"), ("impostor", "unable to get local issuer")):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
+from tests.faults.toy_federation import ToySites
 
 REASONS = {
     "nan": "not-finite",
@@ -15,7 +16,7 @@ REASONS = {
 
 def test_sites_that_answer_nan_too_many_bytes_too_few_and_a_billion_steps(row: Row) -> None:
     liars = {lie.replace("_", "-"): lie for lie in REASONS}
-    with Loopback(
+    with ToySites(
         {"honest": 0.05, **dict.fromkeys(liars, 0.0)},
         liars=liars,
         strategy={"name": "fedasync", "steps": 5},

@@ -8,6 +8,7 @@ import pytest
 from tests.faults.kill_points import POINTS
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
+from tests.faults.toy_federation import ToySites
 
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.running_server import RunningServer
@@ -20,7 +21,7 @@ BUFFERED = {"name": "fedbuff", "buffer_size": 3, "steps": 8}
 
 
 def test_a_server_killed_twice_once_with_its_supervisor(row: Row) -> None:
-    with Loopback(SITES, strategy=COMPASS) as federation:
+    with ToySites(SITES, strategy=COMPASS) as federation:
         federation.start()
         for whole in (False, True):
             federation.until_more("accepted")

@@ -80,10 +80,12 @@ def has_left(federation: Loopback, site: str) -> bool:
     return running.has_left
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow_faults)])
+@pytest.mark.slow_faults  # test_killed_site_budget.py has it without a federation
+@pytest.mark.parametrize("seed", [1, 2])
 def test_sites_killed_until_their_budgets_are_spent(seed: int, row: Row) -> None:
-    random, kills = Random(seed), dict.fromkeys(("a", "b"), 0)
-    with private_federation({"a": 0.02, "b": 0.05}) as federation:
+    paces, random = {"a": 0.02, "b": 0.05}, Random(seed)
+    kills = dict.fromkeys(paces, 0)
+    with private_federation(paces) as federation:
         federation.start()
         federation.until_more("accepted")
         for _ in range(4):
@@ -104,14 +106,19 @@ def test_sites_killed_until_their_budgets_are_spent(seed: int, row: Row) -> None
         federation.until("all budgets are spent", lambda: federation.outcome is not None)
         assert federation.outcome is not None
         assert federation.outcome.error is None
-        summary = json.loads(text_of(federation.run / "summary.json"))
-        assert summary["reason"] == "budgets spent"
+        assert reason(federation) == "budgets spent"
         for site, killed in kills.items():
             federation.until("it leaves", lambda site=site: has_left(federation, site))  # type: ignore[misc]
             check_account(federation, site, killed)
         row.injected = federation.injected
         row.count(tally(federation.run))
-        check_restart(federation)
+        check_restart(federation, "a")
+
+
+def reason(federation: Loopback) -> str:
+    """Why the run ended."""
+    told: str = json.loads(text_of(federation.run / "summary.json"))["reason"]
+    return told
 
 
 def check_account(federation: Loopback, site: str, killed: int, before: int = 0) -> None:
@@ -131,19 +138,19 @@ def check_account(federation: Loopback, site: str, killed: int, before: int = 0)
         assert told["epsilon"] == pytest.approx(spent)
 
 
-def check_restart(federation: Loopback) -> None:
+def check_restart(federation: Loopback, site: str) -> None:
     """A site that is started again says so once more, and takes no step."""
-    before, log = taken(federation, "a"), federation.site_folder("a") / "state" / "site.log"
+    before, log = taken(federation, site), federation.site_folder(site) / "state" / "site.log"
     lines = text_of(log).count("the site has left: budget spent: ")
-    federation.sites["a"].stop()
-    federation.start_site("a")
-    federation.until("it leaves again", lambda: has_left(federation, "a"))
+    federation.sites[site].stop()
+    federation.start_site(site)
+    federation.until("it leaves again", lambda: has_left(federation, site))
     assert text_of(log).count("the site has left: budget spent: ") == lines + 1
-    assert taken(federation, "a") == before
+    assert taken(federation, site) == before
 
 
 def test_a_spent_site_that_was_killed_over_its_last_task_says_so_when_it_returns(row: Row) -> None:
-    with private_federation({"a": 0.02, "poor": 0.3}) as federation:
+    with private_federation({"poor": 0.3}) as federation:
         account = data(federation, "poor") / "privacy-account.json"
         plan = PrivacyPlan(**BUDGET, clip=1.0, sample_rate=0.2, batch_size=8.0)
         before = PrivacyAccount().affords(plan, 127) - STEPS
@@ -159,5 +166,7 @@ def test_a_spent_site_that_was_killed_over_its_last_task_says_so_when_it_returns
         )
         assert taken(federation, "poor") <= STEPS
         federation.until("all budgets are spent", lambda: federation.outcome is not None)
+        assert reason(federation) == "budgets spent"
         check_account(federation, "poor", killed=1, before=before)
         row.injected = federation.injected
+        check_restart(federation, "poor")

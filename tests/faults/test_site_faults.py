@@ -8,14 +8,16 @@ from time import monotonic
 import pytest
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
-from tests.faults.toy_federation import ToyFederation
+from tests.faults.toy_federation import ToyFederation, ToySites
 
 STRATEGY = {"name": "fedcompass", "min_steps": 10, "max_steps": 40}
 
 
-@pytest.mark.parametrize("child", ["worker", "site"])
-def test_a_site_killed_in_the_midst_of_a_task(child: str, row: Row) -> None:
-    with Loopback({"quick": 0.02, "slow": 0.4}, strategy=STRATEGY) as federation:
+@pytest.mark.parametrize(
+    ("child", "made"), [("worker", Loopback), ("site", ToySites)], ids=["worker", "site"]
+)
+def test_a_site_killed_in_the_midst_of_a_task(child: str, made: type[Loopback], row: Row) -> None:
+    with made({"quick": 0.02, "slow": 0.4}, strategy=STRATEGY) as federation:
         federation.start()
         federation.until("the slow site trains", lambda: federation.training("slow"))
         federation.kill(child, "slow")

@@ -39,7 +39,9 @@ def main() -> None:
         for line in lines:
             job = json.loads(line)
             if "stop" not in job:  # a task is over before it could be stopped
+                print("task", job["number"], "of run", job["run"], flush=True)
                 say(**answer(job, settings))
+                print("task", job["number"], "is done", flush=True)
 
 
 if __name__ == "__main__":
