@@ -4,7 +4,7 @@ Runs of two strategies go on at the same time: Flower mostly waits.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,8 @@ def check_finished(run: Path, updates: int, metric: str) -> None:
     replay(run / "journal.jsonl")
 
 
-def run_each(
-    flower: StockFlower, settings: Mapping[str, Any], names: Sequence[str] = STRATEGIES
-) -> None:
-    runs = {name: flower.run({**settings, "strategy.name": name}) for name in names}
+def run_both(flower: StockFlower, settings: Mapping[str, Any]) -> None:
+    runs = {name: flower.run({**settings, "strategy.name": name}) for name in STRATEGIES}
     for name, run in runs.items():
         flower.wait_until_over(run)
         check_finished(run, settings["max_updates"], settings["target_metric"])
@@ -59,18 +57,12 @@ def wait_for_merge(run: Path) -> None:
 
 def test_in_the_simulation_runtime(flower: StockFlower) -> None:
     flower.start_superlink("--simulation")
-    run_each(flower, {**BY_CLIENTS, "max_updates": 3})
+    run_both(flower, {**BY_CLIENTS, "max_updates": 3})
 
 
-# Each task is a new process that loads torch: two runs at once are for `make test-faults`.
-@pytest.mark.parametrize(
-    "names",
-    [("metronome",), pytest.param(STRATEGIES, marks=pytest.mark.slow_faults)],
-    ids=["one run", "two runs at once"],
-)
-def test_on_a_superlink_with_supernodes(flower: StockFlower, names: Sequence[str]) -> None:
+def test_on_a_superlink_with_supernodes(flower: StockFlower) -> None:
     start_supernodes(flower)
-    run_each(flower, {**CENTRAL, "max_updates": 1}, names)
+    run_both(flower, {**CENTRAL, "max_updates": 1})
 
 
 @pytest.mark.slow_faults
