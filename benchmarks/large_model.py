@@ -21,7 +21,7 @@ from torch.nn import functional
 from fedcompass import models
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, Samples
 from fedcompass.training.bound import build_module
-from fedcompass.training.stacked.choice import work_of
+from fedcompass.training.stacked.chosen_trainer import work_of
 from fedcompass.training.streams import batch_indices, stream_key
 
 FLOAT32_GOAL, BFLOAT16_GOAL = 1.2, 2.0
