@@ -28,7 +28,7 @@ from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.connections import Identity, listen
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.service import FederationService
-from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
+from fedcompass.deployment.wire.site_link import SiteLink
 from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of, roster_text
 from fedcompass.runs.files import LineFile
 
@@ -58,8 +58,10 @@ def identity(folder: Path, name: str) -> Identity:
 async def attend(folder: Path, address: str) -> None:
     """The site's process."""
 
-    async def train(task: pb.Task, _: Path) -> FinishedTask:
-        return FinishedTask(task.steps, 0.0, 1, 0.0, pieces_of(task.model_bytes, task.id.encode()))
+    async def train(task: pb.Task, _: Path, payload: Path) -> pb.Answer:
+        with payload.open("wb") as file:
+            file.writelines(pieces_of(task.model_bytes, task.id.encode()))
+        return pb.Answer(steps_done=task.steps, samples=1)
 
     link = SiteLink(
         folder / "site",

@@ -20,7 +20,7 @@ from fedcompass.deployment.wire.connections import Identity, listen, open_channe
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.service import FederationService
-from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
+from fedcompass.deployment.wire.site_link import SiteLink
 from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of, roster_text
 
 LAYOUT = "0" * 64
@@ -149,10 +149,11 @@ class Site:
             **options,
         )
 
-    async def train(self, task: pb.Task, model: Path) -> FinishedTask:
+    async def train(self, task: pb.Task, model: Path, payload: Path) -> pb.Answer:
         self.trained.append((task, model.read_bytes()))
         await self.hold.wait()
-        return FinishedTask(task.steps, 0.5, 100, 0.25, [UPDATE])
+        payload.write_bytes(UPDATE)
+        return pb.Answer(steps_done=task.steps, seconds=0.5, samples=100, loss=0.25)
 
 
 @asynccontextmanager

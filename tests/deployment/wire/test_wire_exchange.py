@@ -21,9 +21,7 @@ from tests.deployment.wire.loopback_wire import (
 
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
-from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.outbox import Outbox
-from fedcompass.deployment.wire.site_link import Failed
 from fedcompass.errors import WorkerLost
 
 
@@ -146,8 +144,8 @@ def test_a_failed_task_is_told_in_one_line(papers: Papers, tmp_path: Path) -> No
             serving(papers, tmp_path / "server") as server,
             attending(papers, "north", tmp_path / "north", server.address) as north,
         ):
-            outcomes: list[Failed | Exception] = [
-                Failed("loss is nan\nat step 3"),
+            outcomes: list[pb.Answer | Exception] = [
+                pb.Answer(error="loss is nan\nat step 3"),
                 WorkerLost("the worker died"),
                 ZeroDivisionError("division by zero"),
             ]
@@ -157,11 +155,11 @@ def test_a_failed_task_is_told_in_one_line(papers: Papers, tmp_path: Path) -> No
                 "ZeroDivisionError: division by zero",
             ]
 
-            async def fail(task: pb.Task, model: Path) -> Failed:
+            async def fail(task: pb.Task, model: Path, payload: Path) -> pb.Answer:
                 outcome = outcomes.pop(0)
-                if isinstance(outcome, Failed):
-                    return outcome
-                raise outcome
+                if isinstance(outcome, Exception):
+                    raise outcome
+                return outcome
 
             north.link.train = fail
             for number, told in enumerate(lines, 1):
@@ -263,10 +261,10 @@ def test_a_site_whose_disk_is_full_for_a_while_keeps_its_answer(
 ) -> None:
     keep, failures = Outbox.keep, [OSError(28, "No space left on device")]
 
-    def full_at_first(self: Outbox, answer: pb.Answer, pieces: Pieces) -> None:
+    def full_at_first(self: Outbox, answer: pb.Answer) -> None:
         if failures:
             raise failures.pop()
-        keep(self, answer, pieces)
+        keep(self, answer)
 
     monkeypatch.setattr(Outbox, "keep", full_at_first)
 

@@ -76,10 +76,10 @@ class Federation:
         self.server, self.sites = server, sites
 
     def kept(self, name: str) -> KeptUpdates:
-        return self.sites[name].link._kept.updates
+        return self.sites[name].link._kept
 
     def member(self, name: str) -> SumMember:
-        return self.sites[name].link._kept.member(name)
+        return self.sites[name].link._member
 
     def keep(self, name: str, task: int, folder: Path) -> None:
         trained = folder / f"{name}-{task}.trained"

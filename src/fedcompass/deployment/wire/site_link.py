@@ -3,17 +3,17 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from random import uniform
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Never, TypeAlias
 
 import grpc
 
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.arriving import OneBehind, Pieces
+from fedcompass.deployment.wire.arriving import OneBehind
 from fedcompass.deployment.wire.connections import SERVICE, Identity, open_channel
 from fedcompass.deployment.wire.decoding import (
     PIECE_BYTES,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedcompass.deployment.wire.kept_updates import KeptUpdates
     from fedcompass.deployment.wire.sum_member import SumMember
 
-__all__ = ["Failed", "FinishedTask", "SiteLink", "SpentBudget", "is_admitted"]
+__all__ = ["SiteLink", "is_admitted"]
 
 _BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
@@ -41,45 +41,15 @@ _KEPT_MODELS = 2
 _GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
 
 
-class SpentBudget(NamedTuple):
-    """What a site has spent of its privacy budget so far: ε, which holds with δ."""
-
-    epsilon: float
-    delta: float
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedTask:
-    """What a task came to; the payload is in the form the task asked for."""
-
-    steps_done: int
-    seconds: Seconds  # of computing
-    samples: int
-    loss: float
-    payload: Pieces | Path  # a file is taken over
-    spent: SpentBudget | None = None  # None: it was not trained privately
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A task came to nothing.
-
-    reason: one line that may leave the site.
-    budget_spent: the site's privacy budget allows no further step: it leaves.
-    spent: of that budget.
-    """
-
-    reason: str
-    budget_spent: bool = False
-    spent: SpentBudget | None = None
-
-
 class _Left(Exception):
     """All is handed in, and the site may go."""
 
 
-Train: TypeAlias = Callable[[pb.Task, Path], Awaitable[FinishedTask | Failed]]
-"""Trains from the model in a file; is cancelled when the task is withdrawn or a newer one comes."""
+Train: TypeAlias = Callable[[pb.Task, Path, Path], Awaitable[pb.Answer]]
+"""Trains from the model in one file, writes the payload into another, and says what came of it.
+
+Is cancelled when the task is withdrawn or a newer one comes.
+"""
 
 
 class SiteLink:
@@ -127,7 +97,7 @@ class SiteLink:
         )
         self._models = ModelFiles(folder / "models")
         self._outbox = Outbox(folder / "answers")
-        self._kept = _Kept(folder / "kept", identity, notice)
+        self._kept_at = folder / "kept"
         self._newest: list[str] = []  # models, the newest last
         self.task: pb.Task | None = None  # in training, or about to be
         self._work: asyncio.Task[None] | None = None
@@ -135,6 +105,21 @@ class SiteLink:
         self._to_send = asyncio.Event()
         self.name: str | None = None  # what the roster calls this site; None: not connected
         self._in_step = False  # the server has said, on this connection, what it waits for
+
+    @cached_property
+    def _kept(self) -> "KeptUpdates":
+        """The site's updates that wait for sums."""
+        # With numpy, which a site without secure sums does not load.
+        from fedcompass.deployment.wire.kept_updates import KeptUpdates
+
+        return KeptUpdates(self._kept_at)
+
+    @cached_property
+    def _member(self) -> "SumMember":
+        """The site's part in sums, as long as this process lives."""
+        from fedcompass.deployment.wire.sum_member import SumMember
+
+        return SumMember(self.name or "", self._identity, self._kept, self._notice)
 
     @property
     def _leaving(self) -> str:
@@ -236,7 +221,7 @@ class SiteLink:
 
     async def _sum(self, channel: Any, call: str) -> None:
         try:
-            await self._kept.member(self.name or "").take_part(channel, call)
+            await self._member.take_part(channel, call)
         except (FedcompassError, OSError) as error:
             self._notice(one_line(f"left a sum: {error}"))
         except grpc.aio.AioRpcError as error:
@@ -262,51 +247,39 @@ class SiteLink:
     async def _carry_out(self, task: pb.Task) -> None:
         """Fetch, train, and keep the answer; a failure is an answer, too."""
         if self._leaving:
-            await self._keep(task, Failed(self._leaving, budget_spent=True))
+            samples = self._hello.samples
+            await self._keep(
+                task, pb.Answer(error=self._leaving, budget_spent=True, samples=samples)
+            )
         elif (model := await self._model(task)) is not None:
             await self._keep(task, await self._trained(task, model))
         self.task = self._work = None
         self._to_send.set()
 
-    async def _trained(self, task: pb.Task, model: Path) -> FinishedTask | Failed:
+    async def _trained(self, task: pb.Task, model: Path) -> pb.Answer:
         try:
-            return await self.train(task, model)
+            return await self.train(task, model, self._outbox.trained(task.id))
         except FedcompassError as error:
-            return Failed(str(error))
+            return pb.Answer(error=str(error))
         except Exception as error:
-            return Failed(f"{type(error).__name__}: {error}")
+            return pb.Answer(error=f"{type(error).__name__}: {error}")
 
-    async def _keep(self, task: pb.Task, done: FinishedTask | Failed) -> None:
+    async def _keep(self, task: pb.Task, answer: pb.Answer) -> None:
         """Put an answer on disk, however often that takes: the disk may be full for a while."""
-        payload: Pieces | Path = ()
-        if isinstance(done, Failed):
-            answer = pb.Answer(
-                task=task.id,
-                error=one_line(done.reason) or "failed",
-                budget_spent=done.budget_spent,
-                samples=self._hello.samples if done.budget_spent else 0,
-            )
+        answer.task = task.id
+        if answer.error:
+            answer.error = one_line(answer.error) or "failed"
         else:
-            answer = pb.Answer(
-                task=task.id,
-                form=task.form,
-                steps_done=done.steps_done,
-                seconds=done.seconds,
-                samples=done.samples,
-                loss=done.loss,
-            )
-            payload = done.payload if isinstance(done.payload, Path) else list(done.payload)
-        if done.spent is not None:
-            answer.epsilon, answer.delta = done.spent
+            answer.form = task.form
         failures = 0
-        while answer.task not in self._outbox.waiting:
+        while task.id not in self._outbox.waiting:
             try:
                 if answer.form == KEPT:  # the update stays here, and the answer says that it is
-                    await asyncio.to_thread(self._kept.take, task, payload)
-                    payload = ()
-                await asyncio.to_thread(self._outbox.keep, answer, payload)
+                    trained = self._outbox.trained(task.id)
+                    await asyncio.to_thread(self._kept.keep, task.run, task.number, trained)
+                await asyncio.to_thread(self._outbox.keep, answer)
             except WireError as error:
-                answer, payload = pb.Answer(task=task.id, error=one_line(str(error))), ()
+                answer = pb.Answer(task=task.id, error=one_line(str(error)))
             except OSError as error:
                 failures += 1
                 self._notice(f"an answer cannot be written: {error}; trying again")
@@ -410,36 +383,6 @@ class SiteLink:
         elif code is not grpc.StatusCode.UNAVAILABLE or self.name is None:
             raise error
         self._notice(_told(error))
-
-
-class _Kept:
-    """A site's updates that wait for sums, and its part in these; made when it is needed."""
-
-    def __init__(self, folder: Path, identity: Identity, notice: Callable[[str], None]) -> None:
-        self._folder, self._identity, self._notice = folder, identity, notice
-        self._updates: KeptUpdates | None = None
-        self._member: SumMember | None = None
-
-    @property
-    def updates(self) -> "KeptUpdates":
-        if self._updates is None:  # numpy, which a site without secure sums does not load
-            from fedcompass.deployment.wire.kept_updates import KeptUpdates
-
-            self._updates = KeptUpdates(self._folder)
-        return self._updates
-
-    def take(self, task: pb.Task, trained: Pieces | Path) -> None:
-        """Take over the update of a task."""
-        if isinstance(trained, Path):
-            self.updates.keep(task.run, task.number, trained)
-
-    def member(self, name: str) -> "SumMember":
-        """The site's part in rounds, as long as this process lives."""
-        if self._member is None:
-            from fedcompass.deployment.wire.sum_member import SumMember
-
-            self._member = SumMember(name, self._identity, self.updates, self._notice)
-        return self._member
 
 
 async def is_admitted(
