@@ -272,7 +272,7 @@ def test_a_payload_of_another_size_is_not_sent_and_cannot_be_read(
         attending(papers, "north", tmp_path / "n", transport.port) as site,
     ):
         until(lambda: transport.nodes())
-        site.spoil = lambda payload: payload.write_bytes(bytes(12345)) and None
+        site.spoil = lambda payload: pb.Answer(steps_done=payload.write_bytes(bytes(12345)))
         reply = pulled(transport, push(transport, 1))
         assert reply.payload is not None
         assert reply.payload.size == 12345

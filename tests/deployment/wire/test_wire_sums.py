@@ -27,7 +27,14 @@ from fedcompass.deployment.wire.connections import SERVICE, open_channel
 from fedcompass.deployment.wire.kept_updates import KeptUpdates, write_update
 from fedcompass.deployment.wire.site_signer import CertificateSigner
 from fedcompass.deployment.wire.sum_member import SumMember
-from fedcompass.deployment.wire.sum_parts import Begin, parts_of, read_begin, read_whole
+from fedcompass.deployment.wire.sum_parts import (
+    Begin,
+    lacking,
+    parts_of,
+    read_begin,
+    read_lacking,
+    read_whole,
+)
 from fedcompass.deployment.wire.sum_rounds import RoundResult
 from fedcompass.errors import MessageRefused, WireError
 from fedcompass.secure_aggregation.messages import (
@@ -103,7 +110,7 @@ async def federation(papers: Papers, folder: Path) -> AsyncIterator[Federation]:
         made = Federation(server, sites)
         for name in NAMES:
             made.keep(name, 1, folder)
-        await until(lambda: len(server.service.sites) == len(NAMES))
+        await until(lambda: all(site.link.name for site in sites.values()))
         yield made
 
 
@@ -351,10 +358,16 @@ def test_old_updates_are_dropped(tmp_path: Path) -> None:
 
 
 def test_what_is_no_round_is_refused_in_one_line() -> None:
-    for raw in (b"", b"{}", b"[]", b'{"terms": {}, "tasks": {}, "max_norm": null}'):
+    for raw in (b"", b"{}", b"[" * 9000, b'{"terms": {}, "tasks": {}, "max_norm": null}'):
         with pytest.raises(WireError, match="the server's round cannot be read"):
             read_begin(raw)
     assert read_begin(begins()["east"].to_bytes()) == begins()["east"]
+
+
+def test_what_a_member_lacks_is_numbers_or_another_message() -> None:
+    assert read_lacking(lacking([3, 4])) == [3, 4]
+    for raw in (b'{"lacks": 3}', b'{"lacks": [1e999]}', b'{"lacks":' + b"[" * 9000):
+        assert read_lacking(raw) is None
 
 
 def test_a_message_longer_than_allowed_is_refused() -> None:
