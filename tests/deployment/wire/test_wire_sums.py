@@ -136,6 +136,15 @@ def hook(member: SumMember, change: Callable[[Any, list[FromMember]], list[FromM
     machine.handle = handle  # type: ignore[method-assign]
 
 
+def lying(kind: type, change: Callable[[Any], dict[str, Any]]) -> Any:
+    """A hook that changes some fields of the answers of one kind."""
+
+    def lie(message: Any, answers: list[FromMember]) -> list[FromMember]:
+        return [replace(a, **change(a)) if isinstance(a, kind) else a for a in answers]
+
+    return lie
+
+
 def killed(begin: Begin) -> Any:
     """What a site that dies before it has sent its keys says."""
     raise WireError("killed")
@@ -221,17 +230,12 @@ def test_with_two_of_five_nothing_is_opened_and_the_updates_stay(
 
 
 def test_a_site_that_lies_about_the_shares_it_holds_is_named(five: Papers, tmp_path: Path) -> None:
-    def lie(message: Any, answers: list[FromMember]) -> list[FromMember]:
-        return [
-            replace(a, self_shares={**a.self_shares, "north": bytes(16)})
-            if isinstance(a, SharesRevealed)
-            else a
-            for a in answers
-        ]
+    def lie(revealed: SharesRevealed) -> dict[str, Any]:
+        return {"self_shares": {**revealed.self_shares, "north": bytes(16)}}
 
     async def scene() -> None:
         async with federation(five, tmp_path) as made:
-            hook(made.member("east"), lie)
+            hook(made.member("east"), lying(SharesRevealed, lie))
             result = await made.sum()
             assert_sum_of(result, NAMES)
             assert result.end.accused == {"east": "revealed wrong shares of ['north']"}
@@ -243,17 +247,12 @@ def test_a_site_that_lies_about_the_shares_it_holds_is_named(five: Papers, tmp_p
 def test_a_site_that_deals_wrong_shares_is_named_and_no_wrong_sum_is_opened(
     five: Papers, tmp_path: Path
 ) -> None:
-    def lie(message: Any, answers: list[FromMember]) -> list[FromMember]:
-        return [
-            replace(a, sealed=dict.fromkeys(a.sealed, bytes(48)))
-            if isinstance(a, SharesDealt)
-            else a
-            for a in answers
-        ]
+    def lie(dealt: SharesDealt) -> dict[str, Any]:
+        return {"sealed": dict.fromkeys(dealt.sealed, bytes(48))}
 
     async def scene() -> None:
         async with federation(five, tmp_path) as made:
-            hook(made.member("east"), lie)
+            hook(made.member("east"), lying(SharesDealt, lie))
             result = await made.sum()
             assert isinstance(result.end, RoundFailed)
             assert "east" in result.end.accused

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedcompass.deployment.wire.kept_updates import KeptUpdates
     from fedcompass.deployment.wire.sum_member import SumMember
 
-__all__ = ["SiteLink", "is_admitted"]
+__all__ = ["SiteLink", "Train", "is_admitted"]
 
 _BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
