@@ -153,7 +153,6 @@ def site(app: AppFile, papers: Papers, folder: Path, port: int) -> Iterator[None
             papers.identity("north"),
             samples=facts.samples,
             layout=facts.layout,
-            software="0",
             train=worker.train,
         )
         attending = asyncio.create_task(link.run())

@@ -64,7 +64,6 @@ async def _lie(site: SiteFolder, lie: str) -> None:
         site.identity,
         samples=40,
         layout=layout_digest(Layout.of(load_app(site.app).model())),
-        software="0",
         train=train,
         notice=print,
     )

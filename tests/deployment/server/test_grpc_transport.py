@@ -49,7 +49,6 @@ class Site:
             papers.identity(name),
             samples=samples,
             layout=layout_digest(LAYOUT),
-            software="0",
             train=self.train,
             notice=self.notices.append,
         )

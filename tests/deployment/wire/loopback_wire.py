@@ -139,7 +139,7 @@ def link_of(
     papers: Papers, name: str, folder: Path, address: str, train: Train, **options: Any
 ) -> SiteLink:
     """A site's link whose tasks are trained by `train`."""
-    known: dict[str, Any] = {"samples": 100, "layout": LAYOUT, "software": "0.1.0"}
+    known: dict[str, Any] = {"samples": 100, "layout": LAYOUT}
     return SiteLink(folder, address, papers.identity(name), train=train, **{**known, **options})
 
 

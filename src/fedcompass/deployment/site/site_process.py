@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fedcompass
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.worker_link import WorkerFacts, WorkerLink
@@ -133,7 +132,6 @@ async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], 
             site.identity,
             samples=facts.samples,
             layout=facts.layout,
-            software=fedcompass.__version__,
             train=worker.train,
             proxy=settings.proxy,
             notice=notice,

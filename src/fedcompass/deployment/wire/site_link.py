@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeAlias
 
 import grpc
 
+import fedcompass
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.arriving import OneBehind
@@ -61,7 +62,6 @@ class SiteLink:
         identity: the site's certificate and key.
         samples: how many it has.
         layout: the digest of its model's names, shapes and dtypes.
-        software: the version of fedcompass.
         train: does the work.
         proxy: http://host:port of an HTTP CONNECT proxy.
         limits: how long silence may last.
@@ -78,7 +78,6 @@ class SiteLink:
         *,
         samples: int,
         layout: str,
-        software: str,
         train: Train,
         proxy: str | None = None,
         limits: Limits | None = None,
@@ -89,7 +88,7 @@ class SiteLink:
         self._limits, self._notice, self.train = limits or Limits(), notice, train
         self._hello = pb.Hello(
             protocol=WIRE_PROTOCOL,
-            software=software,
+            software=fedcompass.__version__,
             process=secrets.token_hex(16),
             samples=samples,
             layout=layout,
@@ -103,6 +102,7 @@ class SiteLink:
         self._work: asyncio.Task[None] | None = None
         self._summing: asyncio.Task[None] | None = None
         self._to_send = asyncio.Event()
+        self._channel: Any = None  # the connection, or the last one
         self.name: str | None = None  # what the roster calls this site; None: not connected
         self._in_step = False  # the server has said, on this connection, what it waits for
 
@@ -157,8 +157,8 @@ class SiteLink:
         """Attend and send answers until the connection ends; why it did."""
         self._in_step = False
         try:
-            async with open_channel(self._address, self._identity, self._proxy) as channel:
-                await _until_one_fails(self._attend(channel), self._send_answers(channel))
+            async with open_channel(self._address, self._identity, self._proxy) as self._channel:
+                await _until_one_fails(self._attend(), self._send_answers())
         except _Left:
             raise
         except Exception as error:
@@ -166,12 +166,12 @@ class SiteLink:
         finally:
             self.name = None
 
-    async def _attend(self, channel: Any) -> Never:
-        call = channel.stream_stream(f"/{SERVICE}/Attend")()
+    async def _attend(self) -> Never:
+        call = self._channel.stream_stream(f"/{SERVICE}/Attend")()
         try:
             await _write(call, pb.FromSite(hello=self._hello))
-            await self._hear(channel, call)  # welcome
-            await _until_one_fails(self._beat(call), self._listen(channel, call))
+            await self._hear(call)  # welcome
+            await _until_one_fails(self._beat(call), self._listen(call))
         finally:
             call.cancel()
 
@@ -186,11 +186,11 @@ class SiteLink:
             await _write(call, pb.FromSite(heartbeat=heartbeat))
             await asyncio.sleep(self._limits.heartbeat)
 
-    async def _listen(self, channel: Any, call: Any) -> Never:
+    async def _listen(self, call: Any) -> Never:
         while True:
-            await self._hear(channel, call)
+            await self._hear(call)
 
-    async def _hear(self, channel: Any, call: Any) -> None:
+    async def _hear(self, call: Any) -> None:
         async with asyncio.timeout(self._limits.silence):
             raw = await call.read()
         if raw is grpc.aio.EOF:
@@ -202,9 +202,9 @@ class SiteLink:
                 self._notice(f"connected as {self.name}")
                 self._to_send.set()
             case "task":
-                self._take(channel, message.task)
+                self._take(message.task)
             case "sum":
-                self._join_sum(channel, message.sum.id)
+                self._join_sum(message.sum.id)
             case "withdrawn" if self.task is not None and self.task.id == message.withdrawn.task:
                 self._drop_work()
             case "heartbeat":
@@ -213,30 +213,29 @@ class SiteLink:
             case _:
                 pass
 
-    def _join_sum(self, channel: Any, call: str) -> None:
+    def _join_sum(self, call: str) -> None:
         """Take part in a secure round, beside whatever else is done; the last one is given up."""
         if self._summing is not None:
             self._summing.cancel()
-        self._summing = asyncio.create_task(self._sum(channel, call))
+        self._summing = asyncio.create_task(self._sum(call))
 
-    async def _sum(self, channel: Any, call: str) -> None:
+    async def _sum(self, call: str) -> None:
         try:
-            await self._member.take_part(channel, call)
+            await self._member.take_part(self._channel, call)
         except (FedcompassError, OSError) as error:
             self._notice(one_line(f"left a sum: {error}"))
         except grpc.aio.AioRpcError as error:
             self._notice(one_line(f"a sum ended: {error.details()}"))
 
-    def _take(self, channel: Any, task: pb.Task) -> None:
+    def _take(self, task: pb.Task) -> None:
         if task.id in self._outbox.waiting:
             return  # done: it is on its way
         if self.task is not None and self.task.id == task.id:
-            self._channel = channel
             return  # at it
         self._drop_work()
         if task.refused:
             self._notice(f"the server refused the last answer: {task.refused}")
-        self.task, self._channel = task, channel
+        self.task = task
         self._work = asyncio.create_task(self._carry_out(task))
 
     def _drop_work(self) -> None:
@@ -247,10 +246,8 @@ class SiteLink:
     async def _carry_out(self, task: pb.Task) -> None:
         """Fetch, train, and keep the answer; a failure is an answer, too."""
         if self._leaving:
-            samples = self._hello.samples
-            await self._keep(
-                task, pb.Answer(error=self._leaving, budget_spent=True, samples=samples)
-            )
+            answer = pb.Answer(error=self._leaving, budget_spent=True, samples=self._hello.samples)
+            await self._keep(task, answer)
         elif (model := await self._model(task)) is not None:
             await self._keep(task, await self._trained(task, model))
         self.task = self._work = None
@@ -327,14 +324,14 @@ class SiteLink:
             call.cancel()
         return await asyncio.to_thread(self._models.arrived, file)
 
-    async def _send_answers(self, channel: Any) -> Never:
+    async def _send_answers(self) -> Never:
         """Send every answer that is kept, and each new one, until it has its receipt."""
         failures: dict[str, int] = {}
         while True:
             await self._to_send.wait()
             self._to_send.clear()
             for answer in list(self._outbox.waiting.values()):
-                receipt = await self._send(channel, answer)
+                receipt = await self._send(answer)
                 if receipt is None:
                     self._to_send.set()
                     failures[answer.task] = failures.get(answer.task, 0) + 1
@@ -347,9 +344,9 @@ class SiteLink:
                     self._hello.leaving = answer.error
             self._leave_if_done()
 
-    async def _send(self, channel: Any, answer: pb.Answer) -> pb.Receipt | None:
+    async def _send(self, answer: pb.Answer) -> pb.Receipt | None:
         """Send an answer; its receipt, or None: try again."""
-        call = channel.stream_stream(f"/{SERVICE}/Submit")()
+        call = self._channel.stream_stream(f"/{SERVICE}/Submit")()
         try:
             await _write(call, pb.AnswerPart(answer=answer))
             reply = read_answer_reply(await self._reply(call))
