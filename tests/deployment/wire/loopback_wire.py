@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
@@ -30,6 +31,7 @@ UPDATE = bytes(reversed(range(256))) * 20_000
 SERVICE = "/fedcompass.wire.v1.Federation/"
 LONGEST = 20.0  # seconds that anything here may take
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -197,6 +199,16 @@ def play(scene: Awaitable[_T], seconds: float = 60.0) -> _T:
             return await scene
 
     return asyncio.run(bounded())
+
+
+def played(scene: Callable[_P, Awaitable[None]]) -> Callable[_P, None]:
+    """A test that is a scene."""
+
+    @wraps(scene)
+    def test(*arguments: _P.args, **named: _P.kwargs) -> None:
+        play(scene(*arguments, **named))
+
+    return test
 
 
 async def write(call: Any, message: Any) -> None:

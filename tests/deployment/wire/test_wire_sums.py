@@ -19,6 +19,7 @@ from tests.deployment.wire.loopback_wire import (
     Site,
     attending,
     play,
+    played,
     serving,
     until,
 )
@@ -150,17 +151,17 @@ def killed(begin: Begin) -> Any:
     raise WireError("killed")
 
 
-def test_five_sites_open_their_sum_and_spend_their_updates(five: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with federation(five, tmp_path) as made:
-            result = await made.sum()
-            assert_sum_of(result, NAMES)
-            assert result.lost == []
-            assert 5 * 4 * LENGTH < result.received < 5 * 4 * LENGTH + 100_000
-            await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
-            assert not list(tmp_path.glob("*/kept/*.npz"))
-
-    play(scene())
+@played
+async def test_five_sites_open_their_sum_and_spend_their_updates(
+    five: Papers, tmp_path: Path
+) -> None:
+    async with federation(five, tmp_path) as made:
+        result = await made.sum()
+        assert_sum_of(result, NAMES)
+        assert result.lost == []
+        assert 5 * 4 * LENGTH < result.received < 5 * 4 * LENGTH + 100_000
+        await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
+        assert not list(tmp_path.glob("*/kept/*.npz"))
 
 
 @pytest.mark.parametrize(
@@ -195,38 +196,34 @@ def test_a_site_may_die_in_any_phase(
     play(scene())
 
 
-def test_what_a_round_left_out_is_summed_in_the_next(five: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with federation(five, tmp_path) as made:
-            usual = made.member("east")._begun
-            made.member("east")._begun = killed  # type: ignore[method-assign]
-            assert_sum_of(await made.sum(), NAMES[1:])
-            made.member("east")._begun = usual  # type: ignore[method-assign]
-            for name in NAMES[1:]:
-                made.keep(name, 2, tmp_path)
-            asked = {
-                name: Begin(terms(2), {1 if name == "east" else 2: (WEIGHT, WEIGHT)}, None)
-                for name in NAMES
-            }
-            result = await made.server.service.sum(asked, 60.0)
-            assert isinstance(result.end, SumOpened)
-            assert result.end.members == NAMES
-
-    play(scene())
+@played
+async def test_what_a_round_left_out_is_summed_in_the_next(five: Papers, tmp_path: Path) -> None:
+    async with federation(five, tmp_path) as made:
+        usual = made.member("east")._begun
+        made.member("east")._begun = killed  # type: ignore[method-assign]
+        assert_sum_of(await made.sum(), NAMES[1:])
+        made.member("east")._begun = usual  # type: ignore[method-assign]
+        for name in NAMES[1:]:
+            made.keep(name, 2, tmp_path)
+        asked = {
+            name: Begin(terms(2), {1 if name == "east" else 2: (WEIGHT, WEIGHT)}, None)
+            for name in NAMES
+        }
+        result = await made.server.service.sum(asked, 60.0)
+        assert isinstance(result.end, SumOpened)
+        assert result.end.members == NAMES
 
 
-def test_with_two_of_five_nothing_is_opened_and_the_updates_stay(
+@played
+async def test_with_two_of_five_nothing_is_opened_and_the_updates_stay(
     five: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with federation(five, tmp_path) as made:
-            for name in NAMES[2:]:
-                made.sites[name].link._join_sum = lambda *_: None  # type: ignore[method-assign]
-            result = await made.sum(seconds=1.0)
-            assert isinstance(result.end, RoundFailed)
-            assert all(made.kept(name).update("trial", 1) is not None for name in NAMES)
-
-    play(scene())
+    async with federation(five, tmp_path) as made:
+        for name in NAMES[2:]:
+            made.sites[name].link._join_sum = lambda *_: None  # type: ignore[method-assign]
+        result = await made.sum(seconds=1.0)
+        assert isinstance(result.end, RoundFailed)
+        assert all(made.kept(name).update("trial", 1) is not None for name in NAMES)
 
 
 def test_a_site_that_lies_about_the_shares_it_holds_is_named(five: Papers, tmp_path: Path) -> None:
@@ -261,18 +258,18 @@ def test_a_site_that_deals_wrong_shares_is_named_and_no_wrong_sum_is_opened(
     play(scene())
 
 
-def test_an_update_that_was_revealed_is_never_offered_again(five: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with federation(five, tmp_path) as made:
-            await made.sum()
-            await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
-            again = await made.sum(merge=2)
-            assert isinstance(again.end, RoundFailed)
-            assert again.lost == [1] * 5
-            with pytest.raises(WireError, match="was in a sum; it is not offered again"):
-                made.keep("east", 1, tmp_path)
-
-    play(scene())
+@played
+async def test_an_update_that_was_revealed_is_never_offered_again(
+    five: Papers, tmp_path: Path
+) -> None:
+    async with federation(five, tmp_path) as made:
+        await made.sum()
+        await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
+        again = await made.sum(merge=2)
+        assert isinstance(again.end, RoundFailed)
+        assert again.lost == [1] * 5
+        with pytest.raises(WireError, match="was in a sum; it is not offered again"):
+            made.keep("east", 1, tmp_path)
 
 
 def test_a_restart_ends_a_sites_round_and_the_round_is_not_begun_again(
