@@ -2,6 +2,7 @@
 
     python scripts/study_tables.py          # write them
     python scripts/study_tables.py --check  # say whether they are up to date
+    python scripts/study_tables.py --draw   # and the picture of the two on MNIST
 
 The tables are those of `fedcompass table studies/NAME.toml --store results/NAME.jsonl --paired
 --columns fleet --format markdown`. A study without results is left out.
@@ -13,10 +14,24 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+from matplotlib.axes import Axes
+
 from fedcompass.cli.table import table
+from fedcompass.report.figures.style import (
+    COLOURS,
+    PAGE,
+    new_figure,
+    publication_style,
+    save_figure,
+)
+from fedcompass.sweeps.paired import Paired, paired
+from fedcompass.sweeps.results import Results
+from fedcompass.sweeps.store import Store
+from fedcompass.sweeps.sweep_file import Sweep
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "metronome.md"
+PAGE_FILE = ROOT / "docs" / "metronome.md"
+PAGE_PICTURE = ROOT / "docs" / "figures" / "metronome-study.png"
 _SECTION = re.compile(r"(<!-- study: tables -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -37,14 +52,54 @@ def _tables(study: Path) -> str:
     return f"\n### {study.stem}\n\n`{command} --columns fleet`\n\n{printed.getvalue().strip()}\n\n"
 
 
+def draw() -> None:
+    """Times over FedCompass's with their intervals, a panel for each fleet on MNIST."""
+    panels = {
+        fleet: paired(results, "row=fedcompass", {"fleet": fleet})
+        for name in ("metronome-exponential", "metronome-others")
+        for results in [_results(name)]
+        for fleet in results.axes["fleet"]
+    }
+    panels = {fleet: rows for fleet, rows in panels.items() if rows}
+    with publication_style():
+        figure = new_figure(PAGE, 5.2)
+        for axes, (fleet, rows) in zip(figure.subplots(2, 3).flat, panels.items(), strict=True):
+            _draw_panel(axes, fleet, rows)
+        figure.supxlabel(
+            "time to 90% over FedCompass's (less is faster), 95% intervals", fontsize=8
+        )
+        save_figure(figure, PAGE_PICTURE)
+
+
+def _results(name: str) -> Results:
+    plan = Sweep.from_toml(ROOT / "studies" / f"{name}.toml").plan()
+    return Results.of_plan(plan, Store(ROOT / "results" / f"{name}.jsonl"))
+
+
+def _draw_panel(axes: Axes, fleet: str, rows: list[Paired]) -> None:
+    for place, row in enumerate(rows):
+        colour = COLOURS[1] if row.label.startswith("metronome") else COLOURS[0]
+        axes.plot([row.time.low, row.time.high], [place, place], color=colour)
+        axes.plot(row.time.mean, place, "o", color=colour, markersize=3)
+    axes.axvline(1, color="0.6", linewidth=0.8)
+    title = f"exponential, {fleet}" if fleet.startswith("floor") else fleet
+    axes.set(xscale="log", xlim=(0.25, 2), title=title)
+    axes.set_xticks([0.25, 0.5, 1, 2], ["1/4", "1/2", "1", "2"])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.invert_yaxis()
+
+
 def main() -> None:
     """Write the page, or with --check fail where it is not what the results give."""
-    old = PAGE.read_text(encoding="utf-8")
+    if "--draw" in sys.argv:
+        draw()
+    old = PAGE_FILE.read_text(encoding="utf-8")
     new = page(old)
     if "--check" not in sys.argv:
-        PAGE.write_text(new, encoding="utf-8")
+        PAGE_FILE.write_text(new, encoding="utf-8")
     elif new != old:
-        sys.exit(f"{PAGE} is not what results/ gives; run: python scripts/study_tables.py")
+        sys.exit(f"{PAGE_FILE} is not what results/ gives; run: python scripts/study_tables.py")
 
 
 if __name__ == "__main__":

@@ -68,14 +68,14 @@ def test_the_strategies_are_shown_on_these_very_clients() -> None:
 
 
 def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons() -> None:
-    output = advise("--paces", "0.1,0.2,0.3,0.25").output
+    output = advise("--paces", "0.1,0.2,0.4,0.25").output
     assert (
-        "\nUse fedcompass:\n\n  fedcompass run --strategy fedcompass --clients 4 --min-steps 40 "
-        "--max-steps 200 --set 'fleet.paces=[0.1,0.2,0.3,0.25]'\n\n"
-        'In a federation: strategy = { name = "fedcompass", min_steps = 40, max_steps = 200, '
-        "latest = 1.2 }\n\nWhy: In rounds of FedAvg these clients wait 29% of their time;"
+        "\nUse metronome:\n\n  fedcompass run --strategy metronome --clients 4 --min-steps 20 "
+        "--max-steps 200 --set 'fleet.paces=[0.1,0.2,0.4,0.25]'\n\n"
+        'In a federation: strategy = { name = "metronome", min_steps = 20, max_steps = 200, '
+        "latest = 1.2 }\n\nWhy: In rounds of FedAvg these clients wait 40% of their time;"
     ) in output
-    assert output.rstrip().endswith("Source: docs/reproduction.md, table 1.")
+    assert output.rstrip().endswith("Source: docs/metronome.md, fleets `normal` and `changing`.")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,8 @@ def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons()
         (["--paces", "0.1,0.1,0.105"], "alike"),
         (["--paces", "0.7"], "alike"),
         (["--paces", "0.01,0.05", "--overhead", "100"], "alike"),  # a task costs both the same
-        (["--paces", "0.1,0.2,0.3,0.25"], "one group"),
+        (["--paces", "0.1,0.2,0.3,0.25"], "alike"),  # as far apart as normal speeds
+        (["--paces", "0.1,0.2,0.4,0.25"], "one group"),
         (["--paces", FAR_APART], "far apart"),
     ],
 )
@@ -97,10 +98,27 @@ def test_how_far_the_clients_are_apart_decides(arguments: list[str], kind: str) 
     assert verdict.because in advice["reasons"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        (["--paces", "0.1,0.1"], 40),
+        (["--paces", "0.1,0.1", "--steps", "4"], 1),
+        (["--paces", "0.15,0.15", "--overhead", "1.5"], 40),
+        (["--paces", "0.15,0.15", "--overhead", "3"], 80),
+        (["--paces", "0.15,0.15", "--overhead", "30"], 200),
+    ],
+)
+def test_clients_that_are_alike_are_advised_rounds_as_short_as_a_tasks_fixed_cost_allows(
+    arguments: list[str], steps: int
+) -> None:
+    advice = told(*arguments)["advice"]
+    assert (advice["strategy"], advice["settings"]["steps"]) == ("fedavg", steps)
+
+
 @pytest.mark.parametrize("kind", RECOMMENDATIONS)
-def test_a_verdict_names_a_strategy_its_settings_and_a_page_of_the_docs(kind: Any) -> None:
+def test_a_verdict_names_a_strategy_and_a_page_of_the_docs(kind: Any) -> None:
     verdict = RECOMMENDATIONS[kind]
-    strategy(verdict.strategy, **verdict.settings)
+    strategy(verdict.strategy)
     root = Path(__file__).parents[1]
     assert (root / verdict.source.split(",")[0].split(";")[0]).is_file()
 
@@ -147,7 +165,7 @@ def test_a_file_with_settings_that_the_advised_strategy_lacks_is_compared_instea
     file = tmp_path / "alike.toml"
     file.write_text('[fleet]\nspeed = "homogeneous"\n[strategy]\nname="fedcompass"\nlatest=1.5\n')
     command = told(str(file))["advice"]["command"]
-    assert command == f"fedcompass compare {file} --strategies fedavg --seeds 1"
+    assert command == f"fedcompass compare {file} --strategies fedavg --seeds 1 --steps 8"
 
 
 def test_a_runs_folder_tells_paces_overheads_and_samples(tmp_path: Path) -> None:

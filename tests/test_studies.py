@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,20 @@ import pytest
 
 from fedcompass.advice.measured import RECOMMENDATIONS
 from fedcompass.sweeps.store import Store
-from fedcompass.sweeps.sweep_file import Sweep
+from fedcompass.sweeps.sweep_file import Planned, Sweep
 
 ROOT = Path(__file__).parents[1]
 STUDIES = sorted((ROOT / "studies").glob("*.toml"))
 
 
+@cache
+def plan_of(study: str) -> list[Planned]:
+    return Sweep.from_toml(ROOT / "studies" / f"{study}.toml").plan()
+
+
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_a_study_judges_on_seeds_that_nothing_was_chosen_with(path: Path) -> None:
-    plan = Sweep.from_toml(path).plan()
+    plan = plan_of(path.stem)
     assert {planned.experiment.seed for planned in plan} <= set(range(20, 30))
     assert len({planned.experiment.key() for planned in plan}) == len(plan)
 
@@ -26,7 +32,7 @@ def test_a_study_judges_on_seeds_that_nothing_was_chosen_with(path: Path) -> Non
 def test_every_row_is_judged_by_one_horizon_and_has_one_setting_in_all_cells(path: Path) -> None:
     horizons: set[float] = set()
     settings: dict[str, dict[str, Any]] = {}
-    for planned in Sweep.from_toml(path).plan():
+    for planned in plan_of(path.stem):
         horizons.add(planned.experiment.horizon)
         strategy = {
             key: value
@@ -43,22 +49,59 @@ def test_the_page_of_metronome_has_the_tables_that_the_results_give() -> None:
     assert said.returncode == 0, said.stderr
 
 
-def reached(row: str) -> int:
-    """How many runs of a row reached the target in the two medical studies."""
-    count = 0
-    for name in ("metronome-heart", "metronome-brca"):
-        plan = Sweep.from_toml(ROOT / "studies" / f"{name}.toml").plan()
-        wanted = {planned.experiment.key() for planned in plan if planned.labels["row"] == row}
-        done = [
-            one for one in Store(ROOT / "results" / f"{name}.jsonl").done() if one.key in wanted
-        ]
-        assert len(done) == 20
-        count += sum(one.numbers.time_to_target is not None for one in done)
-    return count
+def reached(row: str, *studies: str, fleets: tuple[str, ...] = ()) -> tuple[int, int]:
+    """How many runs of a row reached the target, and of how many; those that FedCompass has, too.
+
+    fleets: of these alone.
+    """
+    pairs = [pair for study in studies for pair in pairs_of(study, row, fleets)]
+    return sum(pair[0] for pair in pairs), len(pairs)
+
+
+def pairs_of(study: str, row: str, fleets: tuple[str, ...]) -> list[tuple[bool, bool]]:
+    """For every cell and seed that a row and FedCompass have: whether they reached the target."""
+    stored = Store(ROOT / "results" / f"{study}.jsonl").done()
+    done = {one.key: one.numbers.time_to_target is not None for one in stored}
+    found: dict[tuple[object, ...], dict[str, bool]] = {}
+    for planned in plan_of(study):
+        labels, key = dict(planned.labels), planned.experiment.key()
+        label = labels.pop("row")
+        if key in done and (not fleets or labels["fleet"] in fleets):
+            cell = found.setdefault((planned.experiment.seed, *labels.values()), {})
+            cell[label] = done[key]
+    return [
+        (cell[row], cell["fedcompass"])
+        for cell in found.values()
+        if row in cell and "fedcompass" in cell
+    ]
 
 
 def test_what_is_advised_for_clients_far_apart_is_what_the_studies_measured() -> None:
     because = RECOMMENDATIONS["far apart"].because
-    assert f"metronome+n reached its target in {reached('metronome, normalized')} of 40" in because
-    assert f"FedCompass in {reached('fedcompass')};" in because
-    assert f"FedCompass with CA2FL did in {reached('fedcompass CA2FL')} " in because
+    mnist = [reached(row, "metronome-exponential") for row in ("metronome", "fedcompass")]
+    assert (
+        f"reached it in {mnist[0][0]} of {mnist[0][1]} runs, FedCompass in {mnist[1][0]}."
+        in because
+    )
+    rows = ("metronome, normalized", "metronome", "fedcompass", "fedcompass CA2FL")
+    medical = [reached(row, "metronome-heart", "metronome-brca") for row in rows]
+    assert {planned for _, planned in medical} == {40}
+    plus_n, plain, compass, cached = (count for count, _ in medical)
+    assert f"({plus_n} of 40 runs, Metronome {plain}, FedCompass {compass})" in because
+    assert f"CA2FL ({cached})" in because
+
+
+def test_what_is_advised_for_clients_that_wait_little_is_what_the_study_measured() -> None:
+    rows = ("fedavg 40", "fedcompass", "metronome")
+    equal, normal, changing = (
+        [reached(row, "metronome-others", fleets=(fleet,)) for row in rows]
+        for fleet in ("equal", "normal", "changing")
+    )
+    assert {planned for fleet in (equal, normal, changing) for _, planned in fleet} == {30}
+    because = RECOMMENDATIONS["alike"].because
+    assert f"in {equal[0][0]} of 30 runs, FedCompass with up to 200 in {equal[1][0]}" in because
+    assert f"Metronome in {equal[2][0]}; with normal speeds it was" in because
+    assert f"was {normal[0][0]}, {normal[1][0]} and {normal[2][0]}." in because
+    because = RECOMMENDATIONS["one group"].because
+    assert f"{normal[2][0]} of 30 runs with normal speeds, FedCompass in {normal[1][0]}" in because
+    assert f"in {changing[2][0]} against {changing[1][0]}" in because

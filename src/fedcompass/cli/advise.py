@@ -146,12 +146,13 @@ def _on_experiment(file: Path, advice: "Advice") -> list[str]:
     """With `run`; with `compare`, which leaves out what a strategy lacks, where `run` refuses."""
     from fedcompass.cli.setting_options import experiment_from
 
+    steps = ["--steps", str(advice.settings["steps"])] if "steps" in advice.settings else []
     try:
         experiment_from(file, None, {"strategy.name": advice.strategy})
     except SettingsError:
-        chosen = ["--strategies", advice.strategy, "--seeds", "1"]
+        chosen = ["--strategies", advice.strategy, "--seeds", "1", *steps]
         return ["fedcompass", "compare", str(file), *chosen]
-    return ["fedcompass", "run", str(file), "--strategy", advice.strategy]
+    return ["fedcompass", "run", str(file), "--strategy", advice.strategy, *steps]
 
 
 def _listed(numbers: "tuple[float, ...] | list[float]") -> str:
