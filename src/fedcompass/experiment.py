@@ -21,7 +21,7 @@ from fedcompass.paper_settings import authors_settings, paper_settings, strategy
 from fedcompass.settings import Settings, merged
 from fedcompass.settings.data import PartitionSettings
 from fedcompass.settings.privacy import PrivacySettings
-from fedcompass.settings.secure import FEWEST_CLIENTS, SecureSettings
+from fedcompass.settings.secure import SecureSettings
 from fedcompass.settings.simulation import FleetSettings
 from fedcompass.settings.training import (
     REGRESSION,
@@ -31,6 +31,7 @@ from fedcompass.settings.training import (
     is_share,
 )
 from fedcompass.strategies import Strategy, known_keys
+from fedcompass.vocabulary import FEWEST_IN_A_SUM
 
 if TYPE_CHECKING:
     from fedcompass.data.own_data import OwnData
@@ -202,10 +203,10 @@ class Experiment(Settings):
             raise ValueError("stop_at_target is true, but there is no target; set target")
         self._check_run_at_least()
         self.privacy.check_clients(self.fleet.clients)
-        if self.secure.enabled and self.fleet.clients < FEWEST_CLIENTS:
+        if self.secure.enabled and self.fleet.clients < FEWEST_IN_A_SUM:
             raise ValueError(
                 f"secure.enabled is true with {self.fleet.clients} clients; allowed: "
-                f"{FEWEST_CLIENTS} or more, or no sum would ever be opened"
+                f"{FEWEST_IN_A_SUM} or more, or no sum would ever be opened"
             )
         return self
 

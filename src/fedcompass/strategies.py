@@ -24,8 +24,8 @@ from fedcompass.scheduling.registry import PolicyKind, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.settings import Settings, merged, unknown_key
 from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
-from fedcompass.settings.secure import FEWEST_CLIENTS
 from fedcompass.strategy_summaries import SUMMARIES
+from fedcompass.vocabulary import FEWEST_IN_A_SUM
 
 if TYPE_CHECKING:
     from fedcompass.aggregation import Aggregator, ClientMemory, FlatState
@@ -366,7 +366,7 @@ def secured(name: str, **settings: Any) -> Strategy:
     """
     made = strategy(name, **settings)
     _check_secure(made)
-    fewest = max(FEWEST_CLIENTS, made.scheduling.merge_at_least)
+    fewest = max(FEWEST_IN_A_SUM, made.scheduling.merge_at_least)
     return strategy(name, **settings | {"merge_at_least": fewest})
 
 

@@ -8,15 +8,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcompass.aggregation import ClientMemory, Contribution, FlatState
 from fedcompass.aggregation.weighted_sum import WeightedSum
 from fedcompass.scheduling.commands import Commit, Fold
-from fedcompass.settings.secure import FEWEST_CLIENTS
-from fedcompass.vocabulary import GENERAL, ClientId, ModelVersion, TaskId
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, GENERAL, ClientId, ModelVersion, TaskId
 
-__all__ = ["Asked", "NotMerged", "OpenedSum", "SumSource", "SummedMerges"]
+__all__ = [
+    "Asked",
+    "NotMerged",
+    "OpenedSum",
+    "SumSource",
+    "SummedMerges",
+    "state_of_sum",
+    "summed_length",
+]
 
 Asked = dict[ClientId, dict[TaskId, tuple[float, float]]]
 """Whose updates are to be summed: client, then task, then the weights of trained and averaged."""
@@ -36,6 +46,21 @@ class OpenedSum:
     clients: Collection[ClientId] = ()
     lost: Collection[TaskId] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def summed_length(like: FlatState) -> int:
+    """How many values of a model are summed: all but integer buffers."""
+    return like.trainable.numel() + like.averaged.numel()
+
+
+def state_of_sum(values: NDArray[np.float64], like: FlatState) -> FlatState:
+    """The values of an opened sum in the dtypes and on the device of a model."""
+    sums, split = torch.from_numpy(values).to(like.trainable.device), like.trainable.numel()
+    return FlatState(
+        sums[:split].to(like.trainable.dtype),
+        sums[split:].to(like.averaged.dtype),
+        like.counted.clone(),
+    )
 
 
 class SumSource(Protocol):
@@ -94,7 +119,7 @@ class SummedMerges:
             if fold.client in present:
                 weights = self._aggregator.weights(GENERAL, self._waiting[fold.task])
                 asked.setdefault(fold.client, {})[fold.task] = weights
-        enough = len(asked) >= FEWEST_CLIENTS
+        enough = len(asked) >= FEWEST_IN_A_SUM
         opened = self._source.opened(command.version, asked) if enough else OpenedSum(None)
         merged, left = self._sorted(command, opened)
         if opened.sums is not None:

@@ -6,6 +6,7 @@ from typing import TypeAlias, TypeVar, dataclass_transform
 
 __all__ = [
     "DIRECT",
+    "FEWEST_IN_A_SUM",
     "GENERAL",
     "BufferId",
     "ClientId",
@@ -47,6 +48,9 @@ DIRECT: BufferId = -1
 
 Compass puts a client's first answer here and merges it at once.
 """
+
+FEWEST_IN_A_SUM = 3
+"""Clients in a sum that is opened: with two, each would learn the other's update from it."""
 
 
 class Refusal(StrEnum):

@@ -1,6 +1,7 @@
 """The ServerApp with every strategy, its run folder, and going on after a crash."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from tests.deployment.exactly_once import audit, check_exactly_once, records
 from tests.flower.fake_grid import FakeGrid, TwinOfClientApp, server_context
 
+import fedcompass.flower
 from fedcompass import strategies
-from fedcompass.errors import RunFolderError, TransportBroken
+from fedcompass.errors import MissingExtra, RunFolderError, TransportBroken
 from fedcompass.flower import app
 from fedcompass.flower.flower_settings import read_settings
 from fedcompass.runs.replay import replay
@@ -98,3 +100,13 @@ def test_nodes_with_new_numbers_take_the_place_of_those_that_do_not_return(tmp_p
 def test_a_run_that_is_not_there_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="has no run to resume"):
         serve(FakeGrid({1: ""}), tmp_path, resume="99")
+
+
+def test_without_flower_both_names_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("flwr", "flwr.app", "flwr.serverapp"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for module in ("pace", "server_app", "grid_transport", "evaluation", "records"):
+        monkeypatch.delitem(sys.modules, f"fedcompass.flower.{module}", raising=False)
+    for name in ("app", "pace_mod"):
+        with pytest.raises(MissingExtra, match=r"pip install 'fedcompass\[flower\]'"):
+            getattr(fedcompass.flower, name)

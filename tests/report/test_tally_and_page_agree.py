@@ -21,8 +21,7 @@ from tests.report.conftest import report_of
 from tests.simulation.tiny_runs import eventful, problem
 from torch import nn
 
-from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.server.federation_summary import summarize
+from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.report.figures.timeline_data import timeline_of
 from fedcompass.report.recording import new_record
@@ -365,12 +364,14 @@ def test_every_reader_in_python_has_the_tallys_share_of_waiting(name: str, tmp_p
     measures = JournalMeasures()
     (*_, tracked) = [point for record in records if (point := measures.take(record)) is not None]
     assert tracked.values["idle_share"] == share
-    summary = summarize(
-        FederationSettings(max_updates=1),
-        Curve("accuracy", rises=True),
-        tallied(records),
+    summary = Summary(
+        strategy="fedcompass",
+        seed=0,
         reason="stopped",
-        now=now,
+        seconds=now,
+        target=None,
+        curve=Curve("accuracy", rises=True),
+        tally=tallied(records),
     )
     assert summary.to_json()["idle_share"] == share
     timeline = timeline_of(records, now)

@@ -30,7 +30,6 @@ WARNED_AHEAD = timedelta(weeks=8)
 class CertificateFacts:
     """What a certificate says about itself."""
 
-    subject: str
     not_before: datetime
     not_after: datetime
     names: tuple[str, ...]
@@ -63,10 +62,7 @@ def read_certificate(path: Path) -> CertificateFacts:
     except x509.ExtensionNotFound:
         names = ()
     return CertificateFacts(
-        certificate.subject.rfc4514_string(),
-        certificate.not_valid_before_utc,
-        certificate.not_valid_after_utc,
-        names,
+        certificate.not_valid_before_utc, certificate.not_valid_after_utc, names
     )
 
 
@@ -112,19 +108,17 @@ def expiry_warnings(paths: Iterable[Path], now: datetime, remedy: str) -> list[s
         now: the time, with its zone.
         remedy: what to do about it.
     """
-    told = (_warning(path, now, remedy) for path in paths)
-    return [line for line in told if line is not None]
-
-
-def _warning(path: Path, now: datetime, remedy: str) -> str | None:
-    try:
-        end = read_certificate(path).not_after
-    except ProjectError as error:
-        return str(error)
-    left = end - now
-    if left > WARNED_AHEAD:
-        return None
-    if left <= timedelta(0):
-        return f"{path} expired on {end:%Y-%m-%d}; {remedy}"
-    days = "1 day" if left.days == 1 else f"{left.days} days"
-    return f"{path} expires on {end:%Y-%m-%d}, in {days}; {remedy}"
+    told = []
+    for path in paths:
+        try:
+            end = read_certificate(path).not_after
+        except ProjectError as error:
+            told.append(str(error))
+            continue
+        left = end - now
+        if left <= timedelta(0):
+            told.append(f"{path} expired on {end:%Y-%m-%d}; {remedy}")
+        elif left <= WARNED_AHEAD:
+            days = "1 day" if left.days == 1 else f"{left.days} days"
+            told.append(f"{path} expires on {end:%Y-%m-%d}, in {days}; {remedy}")
+    return told

@@ -116,10 +116,13 @@ class Child:
         *,
         restarts: int = 5,
         longest_pause: Seconds = 120.0,
+        recovered_after: Seconds = 20.0,
         clock: Callable[[], Seconds] = monotonic,
     ) -> None:
         self.program = program
-        self._restarts = Restarts(restarts, longest_pause=longest_pause)
+        self._restarts = Restarts(
+            restarts, longest_pause=longest_pause, recovered_after=recovered_after
+        )
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._started: Seconds = 0.0
@@ -179,6 +182,7 @@ class Child:
             return False
         now = self._clock()
         if self._again_at is None:
+            self.stop()  # what it started itself
             self.last_error = self.cause
             self._again_at = now + self._restarts.pause_after(self, now - self._started)
         if now < self._again_at:

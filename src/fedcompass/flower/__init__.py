@@ -7,6 +7,8 @@ the rest.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedcompass.errors import MissingExtra
+
 if TYPE_CHECKING:
     from fedcompass.flower.pace import pace_mod
     from fedcompass.flower.server_app import app
@@ -20,4 +22,9 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used: a ClientApp starts without the server's part."""
     if name not in _HOME:
         raise AttributeError(f"module 'fedcompass.flower' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        return getattr(import_module(_HOME[name]), name)
+    except ImportError as error:
+        if (error.name or "").split(".")[0] != "flwr":
+            raise
+        raise MissingExtra("flwr", "flower", "a Flower project") from None

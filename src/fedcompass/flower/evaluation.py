@@ -5,18 +5,15 @@ from concurrent.futures import wait
 from threading import Event
 from typing import Any
 
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.deployment.server.background_evaluation import Evaluate
-from fedcompass.errors import AppError, MissingExtra
+from fedcompass.errors import AppError
 from fedcompass.flower.background import in_background
 from fedcompass.flower.records import content_of, facts_of, record_of
 from fedcompass.vocabulary import ModelVersion, Seconds
-
-try:
-    from flwr.app import Message, MessageType
-    from flwr.serverapp import Grid
-except ImportError:
-    raise MissingExtra("flwr", "flower", "a Flower project") from None
 
 __all__ = ["by_clients", "by_function", "weighted_mean"]
 

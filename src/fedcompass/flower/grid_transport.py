@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
+from flwr.app import ArrayRecord, Message, MessageType
+from flwr.serverapp import Grid
+
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire.messages import Facts, Kind, one_line
 from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
-from fedcompass.errors import MissingExtra, TransportBroken
+from fedcompass.errors import TransportBroken
 from fedcompass.flower.background import in_background
 from fedcompass.flower.records import Config, RecordPayload, content_of, facts_of, record_of
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, Steps
-
-try:
-    from flwr.app import ArrayRecord, Message, MessageType
-    from flwr.serverapp import Grid
-except ImportError:
-    raise MissingExtra("flwr", "flower", "a Flower project") from None
 
 __all__ = ["GridTransport"]
 

@@ -3,12 +3,7 @@
 from collections.abc import Callable
 from time import monotonic
 
-from fedcompass.errors import MissingExtra
-
-try:
-    from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord
-except ImportError:
-    raise MissingExtra("flwr", "flower", "a Flower project") from None
+from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord
 
 __all__ = ["pace_mod"]
 

@@ -11,16 +11,12 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.lib import format as npy
 
 from fedcompass.aggregation.layout import FlatState, Layout, TensorSpec
 from fedcompass.deployment.wire.messages import Facts
-from fedcompass.errors import LayoutMismatch, MissingExtra
-
-try:
-    from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-except ImportError:
-    raise MissingExtra("flwr", "flower", "a Flower project") from None
+from fedcompass.errors import LayoutMismatch
 
 __all__ = ["Config", "RecordPayload", "content_of", "facts_of", "record_of"]
 

@@ -4,22 +4,18 @@ import logging
 from pathlib import Path
 from threading import Event
 
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
 from fedcompass.aggregation import Layout
 from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.errors import MissingExtra
 from fedcompass.flower.evaluation import by_clients, by_function
 from fedcompass.flower.flower_settings import FlowerSettings, read_settings
 from fedcompass.flower.grid_transport import GridTransport
 from fedcompass.flower.project_objects import load_object, make_model
 from fedcompass.runs.curve import metrics_of
-
-try:
-    from flwr.app import Context
-    from flwr.serverapp import Grid, ServerApp
-except ImportError:
-    raise MissingExtra("flwr", "flower", "a Flower project") from None
 
 __all__ = ["app", "main"]
 

@@ -6,12 +6,9 @@ from fedcompass.errors import SettingsError
 from fedcompass.secure_aggregation.fixed_point import Bits, FixedPoint
 from fedcompass.secure_aggregation.graph import default_degree
 from fedcompass.secure_aggregation.primitives import digest
-from fedcompass.vocabulary import ClientId, fact
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, ClientId, fact
 
-__all__ = ["FEWEST_MEMBERS", "Terms", "terms_for"]
-
-FEWEST_MEMBERS = 3
-"""With two, each would learn the other's update from the sum."""
+__all__ = ["Terms", "terms_for"]
 
 
 @fact
@@ -41,12 +38,12 @@ class Terms:
         count = len(self.members)
         if list(self.members) != sorted(set(self.members)):
             raise SettingsError(f"members is {self.members}; allowed: sorted names, each once")
-        if count < FEWEST_MEMBERS:
+        if count < FEWEST_IN_A_SUM:
             raise SettingsError(
-                f"a secure round has {count} members; allowed: {FEWEST_MEMBERS} or more. "
+                f"a secure round has {count} members; allowed: {FEWEST_IN_A_SUM} or more. "
                 "Let their updates wait for the next merge"
             )
-        lowest = max(FEWEST_MEMBERS, count // 2 + 1)
+        lowest = max(FEWEST_IN_A_SUM, count // 2 + 1)
         if not lowest <= self.threshold <= count:
             raise SettingsError(f"threshold is {self.threshold}; allowed: {lowest} to {count}")
         if self.degree != count - 1 and (self.degree % 2 or not 2 <= self.degree < count):
@@ -88,6 +85,6 @@ def terms_for(
         length=length,
         bits=bits,
         clip=clip,
-        threshold=max(FEWEST_MEMBERS, 2 * count // 3 + 1),
+        threshold=max(FEWEST_IN_A_SUM, 2 * count // 3 + 1),
         degree=default_degree(count) if count else 0,
     )

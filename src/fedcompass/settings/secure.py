@@ -6,10 +6,7 @@ from pydantic import Field
 
 from fedcompass.settings import Settings
 
-__all__ = ["FEWEST_CLIENTS", "SecureSettings"]
-
-FEWEST_CLIENTS = 3
-"""In a sum: with two, each would learn the other's update from it."""
+__all__ = ["SecureSettings"]
 
 
 class SecureSettings(Settings):

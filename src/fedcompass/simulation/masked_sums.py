@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from fedcompass.secure_aggregation.terms import terms_for
 from fedcompass.secure_aggregation.vectors import WaitingUpdate, weighted_vector
 from fedcompass.settings.secure import SecureSettings
 from fedcompass.simulation.local_rounds import open_locally
-from fedcompass.summed_merges import Asked, OpenedSum
+from fedcompass.summed_merges import Asked, OpenedSum, state_of_sum, summed_length
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 
 __all__ = ["MaskedSums"]
@@ -56,15 +55,13 @@ class MaskedSums:
             updates = [(_numpy(self._kept[task]), weights) for task, weights in tasks.items()]
             vectors[client] = weighted_vector(updates, self._max_norm)
             self._check_clip(client, vectors[client])
-        length = sum(vector.numel() for vector in (self._like.trainable, self._like.averaged))
-        settings = self._settings
         terms = terms_for(
             "simulation",
             version,
             tuple(vectors),
-            length,
-            clip=settings.clip,
-            bits=settings.bits,
+            summed_length(self._like),
+            clip=self._settings.clip,
+            bits=self._settings.bits,
         )
         end, cost = open_locally(terms, vectors)
         assert isinstance(end, SumOpened)  # simulated clients do not lie, nor vanish in a round
@@ -77,7 +74,8 @@ class MaskedSums:
         self.member_seconds += cost.member_seconds
         self.server_seconds += cost.server_seconds
         notes = {"bytes_up": cost.bytes_up, "bytes_down": cost.bytes_down}
-        return OpenedSum(self._as_state(end.values), tuple(asked), notes={"masked": notes})
+        sums = state_of_sum(end.values, self._like)
+        return OpenedSum(sums, tuple(asked), notes={"masked": notes})
 
     def _check_clip(self, client: ClientId, vector: NDArray[np.float64]) -> None:
         largest = float(np.abs(vector).max(initial=0.0))
@@ -86,16 +84,6 @@ class MaskedSums:
                 f"the largest weighted value of client {client} is {largest:g}; secure.clip "
                 f"allows {self._settings.clip:g}. Set secure.clip to more"
             )
-
-    def _as_state(self, values: NDArray[np.float64]) -> FlatState:
-        like = self._like
-        sums = torch.from_numpy(values).to(like.trainable.device)
-        split = like.trainable.numel()
-        return FlatState(
-            sums[:split].to(like.trainable.dtype),
-            sums[split:].to(like.averaged.dtype),
-            like.counted.clone(),
-        )
 
     def summary(self) -> dict[str, Any]:
         """What is recorded of a run: no times, so that runs compare equal."""

@@ -20,6 +20,7 @@ from tests.deployment.fake_network import (
 )
 
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.deployment.server.readmission import put_request
 from fedcompass.deployment.wire.transport import Reply
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -105,7 +106,7 @@ def test_an_operator_can_lift_a_quarantine_and_so_does_a_return(tmp_path: Path) 
     bad.spoil = lambda reply, _: wrong(reply)
     running = federation(tmp_path, network, settings(max_updates=60))
     run_until(running, lambda _: len(audit(tmp_path, "quarantined")) == 1)
-    running.lift_quarantine("site-2")
+    put_request(tmp_path, "site-2")
     run_until(running, lambda _: len(audit(tmp_path, "quarantined")) == 2)
     bad.spoil = None
     network.connected.discard(102)

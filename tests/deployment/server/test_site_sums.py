@@ -14,7 +14,8 @@ from fedcompass.deployment.server.site_sums import SiteSums
 from fedcompass.deployment.wire.sum_parts import Begin
 from fedcompass.deployment.wire.sum_rounds import RoundResult
 from fedcompass.deployment.wire.transport import NodeId
-from fedcompass.errors import SettingsError
+from fedcompass.errors import CheckpointError, SettingsError
+from fedcompass.runs.checkpoint import load_checkpoint, save_checkpoint
 from fedcompass.secure_aggregation.messages import RoundFailed, SumOpened
 from fedcompass.settings.secure import SecureSettings
 from fedcompass.summed_merges import Asked
@@ -78,6 +79,19 @@ def test_a_sum_of_other_updates_is_not_used(tmp_path: Path) -> None:
     sums(tmp_path, transport).opened(1, ASKED)
     sums(tmp_path, transport).opened(1, {**ASKED, "d": {9: (0.25, 0.25)}})
     assert transport.rounds == [1, 2]  # and no number is used twice
+
+
+@pytest.mark.parametrize("missing", ["clients", "lost", "notes"])
+def test_a_saved_sum_without_one_of_its_facts_is_refused_in_one_line(
+    tmp_path: Path, missing: str
+) -> None:
+    sums(tmp_path, Sites()).opened(1, ASKED)
+    path = tmp_path / "sums" / "1.safetensors"
+    saved = load_checkpoint(path)
+    del saved.facts[missing]
+    save_checkpoint(path, saved.tensors, saved.facts)
+    with pytest.raises(CheckpointError, match=f"1.safetensors is incomplete: KeyError.'{missing}'"):
+        sums(tmp_path, Sites()).opened(1, ASKED)
 
 
 def test_rounds_are_counted_over_restarts_though_sums_are_dropped(tmp_path: Path) -> None:

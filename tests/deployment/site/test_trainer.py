@@ -163,6 +163,21 @@ def test_the_step_of_the_first_bad_loss_is_named() -> None:
         rounds(BadAtTwenty()).run(start_state()[1], steps=60, task=1)
 
 
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda outputs, _: outputs, "a tensor of shape"),
+        (lambda outputs, _: outputs.mean().item(), "return the tensor itself"),
+        (lambda outputs, _: outputs.mean().detach(), "a tensor without a gradient"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_with_a_gradient_is_refused_in_one_line(
+    loss: Any, said: str
+) -> None:
+    with pytest.raises(SettingsError, match=rf"^loss <lambda> \(test_trainer.py:\d+\) .*{said}"):
+        rounds(CountingTrainer(loss=loss)).run(start_state()[1], steps=1, task=1)
+
+
 def test_a_step_must_return_its_loss() -> None:
     class Silent(CountingTrainer):
         def train_step(self, *arguments: Any) -> Any:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from fedcompass.errors import DataError, SettingsError
-from fedcompass.training.problem import Augment, Loss, Samples, Transform
+from fedcompass.training.problem import Augment, Loss, Samples, Transform, checked_loss
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["MakeOptimizer", "Site", "SiteData", "Trainer"]
@@ -99,12 +99,16 @@ class Trainer:
         return loss.detach()
 
     def loss_on(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
-        """The mean loss of a batch, whose inputs are prepared and varied."""
+        """The mean loss of a batch, whose inputs are prepared and varied.
+
+        Raises:
+            SettingsError: the loss is not one number with a gradient.
+        """
         inputs, targets = batch
         inputs = self.prepared(inputs)
         if self.augment is not None:
             inputs = self.augment(inputs, generator)
-        return self.loss(model(inputs), targets)
+        return checked_loss(self.loss, self.loss(model(inputs), targets), trains=True)
 
     def prepared(self, inputs: Tensor) -> Tensor:
         """Inputs as the model takes them."""

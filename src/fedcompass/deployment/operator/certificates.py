@@ -62,24 +62,22 @@ class Authority:
         """A server's; loopback is always among its hosts."""
         reached = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
         names = x509.SubjectAlternativeName([_alternative_name(host) for host in reached])
-        builder = self._builder(reached[0], public_key, days).add_extension(names, critical=False)
-        return self._signed(builder, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH)
+        issuer = self._certificate.subject
+        builder = _builder(_named(reached[0]), issuer, public_key, days)
+        return self._signed(
+            builder.add_extension(names, critical=False), x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
+        )
 
     def site_certificate(
         self, public_key: ec.EllipticCurvePublicKey, name: str, days: int = SIGNED_DAYS
     ) -> bytes:
         """A site's; who it is for the server the roster says."""
-        builder = self._builder(name, public_key, days)
+        builder = _builder(_named(name), self._certificate.subject, public_key, days)
         return self._signed(builder, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def own_certificate(self, days: int = _AUTHORITY_DAYS) -> bytes:
         """The CA's own with later dates; who has either trusts what it has signed and will sign."""
         return _authority_certificate(self._key, self._certificate.subject, days)
-
-    def _builder(
-        self, subject: str, public_key: ec.EllipticCurvePublicKey, days: int
-    ) -> x509.CertificateBuilder:
-        return _builder(_named(subject), self._certificate.subject, public_key, days)
 
     def _signed(self, builder: x509.CertificateBuilder, usage: x509.ObjectIdentifier) -> bytes:
         own = self._key.public_key()
@@ -92,11 +90,11 @@ class Authority:
         return _pem(certificate)
 
 
-def make_authority(folder: Path, name: str, days: int = _AUTHORITY_DAYS) -> None:
+def make_authority(folder: Path, name: str) -> None:
     """Write a new certificate authority: `ca.key` (secret) and `ca.crt`."""
     key = make_key(folder / "ca.key")
     subject = _named(f"{name} federation CA")
-    (folder / "ca.crt").write_bytes(_authority_certificate(key, subject, days))
+    (folder / "ca.crt").write_bytes(_authority_certificate(key, subject, _AUTHORITY_DAYS))
 
 
 def make_server_certificate(
@@ -119,8 +117,12 @@ def make_server_certificate(
 
 
 def make_site_certificate(
-    authority: Path, folder: Path, name: str, days: int = SIGNED_DAYS
-) -> None:
+    authority: Path,
+    folder: Path,
+    name: str,
+    days: int = SIGNED_DAYS,
+    own_key: ec.EllipticCurvePublicKey | None = None,
+) -> bytes:
     """Write `site.key` (secret) and `site.crt`, by which a site proves who it is.
 
     Args:
@@ -128,13 +130,19 @@ def make_site_certificate(
         folder: where to write.
         name: the site's; who it is for the server the roster says.
         days: how long it is valid from now; below 0 it has expired already.
+        own_key: the public half of a key that the site has made and keeps; then no key is written.
+
+    Returns:
+        The certificate.
 
     Raises:
         ProjectError: `ca.key` is not there, or is not the key of `ca.crt`; nothing was written.
     """
     signer = Authority(authority)
-    key = make_key(folder / "site.key").public_key()
-    (folder / "site.crt").write_bytes(signer.site_certificate(key, name, days))
+    key = make_key(folder / "site.key").public_key() if own_key is None else own_key
+    certificate = signer.site_certificate(key, name, days)
+    (folder / "site.crt").write_bytes(certificate)
+    return certificate
 
 
 def make_key(path: Path) -> ec.EllipticCurvePrivateKey:

@@ -190,7 +190,7 @@ def _secrets(project: ServerProject) -> str:
 
 def _server_certificate(project: ServerProject) -> str:
     path = project.identity.certificate
-    host, _ = split_address(project.network.address)
+    host = project.network.host
     says = _certificate(path, RENEW)
     names = read_certificate(path).names
     if host not in names:

@@ -25,8 +25,7 @@ from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import free_port
 from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
-from fedcompass.settings.secure import FEWEST_CLIENTS
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, Seconds
 
 __all__ = ["Demo", "DemoPlan", "DemoRun", "paces"]
 
@@ -66,7 +65,7 @@ class DemoPlan:
     secure: bool = False
 
     def __post_init__(self) -> None:
-        fewest = FEWEST_CLIENTS if self.secure else 1
+        fewest = FEWEST_IN_A_SUM if self.secure else 1
         if not fewest <= self.sites <= 20:
             raise SettingsError(f"sites is {self.sites}; allowed: {fewest} to 20 on one machine")
         if self.slowest < 1:
@@ -203,7 +202,8 @@ class Demo:
             self._tell(f"{strategy}: the same {plan.sites} sites, a new model")
             self._server.go_on_with(read, run)
             return
-        self._tell(f"{plan.sites} sites, {_words(paces(plan))} s a step; starting them …")
+        words = ", ".join(f"{pace:.3g}" for pace in paces(plan))
+        self._tell(f"{plan.sites} sites, {words} s a step; starting them …")
         for name in self._names:
             site = RunningSite(SiteFolder(project / "sites" / name))
             self._sites.append(site)
@@ -249,15 +249,13 @@ class Demo:
 
 def _federation(plan: DemoPlan, strategy: str) -> dict[str, Any]:
     """A run's settings; every strategy gets the most steps it may give, or the range."""
-    from fedcompass.strategies import known_keys
-
     wanted = {
         "min_steps": plan.min_steps,
         "max_steps": plan.max_steps,
         "steps": plan.max_steps,
         "latest": _LATEST,
     }
-    known = known_keys(strategy)
+    known = strategies.known_keys(strategy)
     settings: dict[str, Any] = {
         "strategy": {"name": strategy, **{k: v for k, v in wanted.items() if k in known}},
         "seed": plan.seed,
@@ -269,7 +267,3 @@ def _federation(plan: DemoPlan, strategy: str) -> dict[str, Any]:
     if plan.secure:
         settings["secure"] = {"enabled": True}
     return settings if plan.max_updates is None else {**settings, "max_updates": plan.max_updates}
-
-
-def _words(numbers: list[float]) -> str:
-    return ", ".join(f"{number:.3g}" for number in numbers)

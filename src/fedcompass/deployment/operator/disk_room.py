@@ -47,6 +47,4 @@ def tell_audit(run: Path, why: str) -> None:
     with suppress(FedcompassError):
         lines = LineFile(path, durable=True)
         at = max((float(line.get("at", 0.0)) for line in lines.records()), default=0.0)
-        audit = Audit(lines, time)
-        audit.say("disk full", at, why=why)
-        audit.flush()
+        Audit(lines, time).say("disk full", at, why=why)

@@ -11,10 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedcompass.deployment.addresses import split_address
 from fedcompass.deployment.operator import project_texts as texts
 from fedcompass.deployment.operator.certificates import (
-    Authority,
     make_authority,
-    make_key,
     make_server_certificate,
+    make_site_certificate,
 )
 from fedcompass.deployment.site.site_folder import valid_name
 from fedcompass.deployment.wire.site_roster import fingerprint_of, roster_text
@@ -36,7 +35,9 @@ def init_project(folder: Path, address: str, sites: Sequence[str]) -> None:
         SettingsError: the address or a name cannot be used.
     """
     split_address(address)
-    names = _distinct(sites)
+    if len(set(sites)) != len(sites):
+        raise SettingsError(f"two sites have the same name: {', '.join(sites)}")
+    names = [valid_name(name) for name in sites]
     with _filled_at_once(folder) as beside:
         _write_server(beside, folder.resolve(), address, len(names))
         prints = {}
@@ -61,26 +62,14 @@ def write_site(project: Path, site: Path, address: str, number: int, of: int) ->
 def certify_site(
     project: Path, site: Path, own_key: ec.EllipticCurvePublicKey | None = None
 ) -> str:
-    """Write `site.key` (secret), `site.crt` and `ca.crt` for a site of the folder's name.
+    """Certify a site of the folder's name; returns the fingerprint, for the roster.
 
-    Args:
-        project: the federation's folder.
-        site: the site's.
-        own_key: the public half of a key that the site has made and keeps; then no key is written.
-
-    Returns:
-        The certificate's fingerprint, for the roster.
-
-    Raises:
-        ProjectError: the CA's key is not here; nothing was written.
+    As `make_site_certificate`, with `ca.crt` beside it and a copy for the federation's operator.
     """
-    certificates, name = project / "certificates", site.name
-    signer = Authority(certificates)
-    key = make_key(site / "site.key").public_key() if own_key is None else own_key
-    certificate = signer.site_certificate(key, name)
-    (site / "site.crt").write_bytes(certificate)
+    certificates = project / "certificates"
+    certificate = make_site_certificate(certificates, site, site.name, own_key=own_key)
     shutil.copy(certificates / "ca.crt", site / "ca.crt")
-    (certificates / "sites" / f"{name}.crt").write_bytes(certificate)
+    (certificates / "sites" / f"{site.name}.crt").write_bytes(certificate)
     return fingerprint_of(certificate)
 
 
@@ -102,12 +91,6 @@ def _write_server(folder: Path, final: Path, address: str, sites: int) -> None:
     }
     for name, text in written.items():
         (folder / name).write_text(text, encoding="utf-8")
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    if len(set(names)) != len(names):
-        raise SettingsError(f"two sites have the same name: {', '.join(names)}")
-    return [valid_name(name) for name in names]
 
 
 @contextmanager

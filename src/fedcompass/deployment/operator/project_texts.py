@@ -154,49 +154,34 @@ are in `state/worker.log` (training); what happens to the connection is printed.
 
 def server_unit(folder: Path) -> str:
     """A systemd unit for the server."""
+    return _unit("server", str(folder), "server . --resume-if-begun", str(folder))
+
+
+def site_unit(name: str) -> str:
+    """A systemd unit for a site."""
+    home = f"/srv/fedcompass/{name}"
+    return _unit(f"site {name}", home, "site .", f"{home}/state")
+
+
+def _unit(what: str, folder: str, command: str, written: str) -> str:
+    """A systemd unit that runs `fedcompass deploy COMMAND` in a folder and may write in one."""
     return f"""\
 [Unit]
-Description=fedcompass server
+Description=fedcompass {what}
 After=network-online.target
 Wants=network-online.target
 
 [Service]
 User=fedcompass
 WorkingDirectory={folder}
-ExecStart=/usr/bin/env fedcompass deploy server . --resume-if-begun
+ExecStart=/usr/bin/env fedcompass deploy {command}
 Restart=on-failure
 RestartSec=10
 UMask=0077
 NoNewPrivileges=true
 ProtectSystem=strict
 ProtectHome=read-only
-ReadWritePaths={folder}
-PrivateTmp=true
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-
-def site_unit(name: str) -> str:
-    """A systemd unit for a site."""
-    return f"""\
-[Unit]
-Description=fedcompass site {name}
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-User=fedcompass
-WorkingDirectory=/srv/fedcompass/{name}
-ExecStart=/usr/bin/env fedcompass deploy site .
-Restart=on-failure
-RestartSec=10
-UMask=0077
-NoNewPrivileges=true
-ProtectSystem=strict
-ProtectHome=read-only
-ReadWritePaths=/srv/fedcompass/{name}/state
+ReadWritePaths={written}
 PrivateTmp=true
 
 [Install]

@@ -6,7 +6,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from fedcompass.deployment.operator.run_view import RunView
-from fedcompass.deployment.server.readmission import check_name, put_request
+from fedcompass.deployment.server.readmission import put_request
 from fedcompass.errors import RunFolderError
 from fedcompass.vocabulary import ClientId, Seconds
 
@@ -31,7 +31,6 @@ def request_readmission(
             the request is withdrawn.
         SettingsError: the name cannot be a site's.
     """
-    check_name(site)
     view = RunView(run)
     view.refresh()
     if view.finished:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedcompass.deployment.addresses import split_address
 from fedcompass.deployment.certificate_dates import (
     WARNED_AHEAD,
     public_key_of,
@@ -17,7 +16,6 @@ from fedcompass.deployment.certificate_dates import (
 from fedcompass.deployment.operator.certificates import SIGNED_DAYS, Authority, make_key, read_key
 from fedcompass.deployment.operator.site_admission import locked_roster, write_roster
 from fedcompass.deployment.server.project import ServerProject
-from fedcompass.deployment.wire.connections import Identity
 from fedcompass.deployment.wire.site_roster import fingerprint_of
 from fedcompass.errors import ProjectError
 from fedcompass.runs.files import replacing
@@ -71,22 +69,17 @@ def _sites_due(
 
 def _server_is_due(project: ServerProject, is_due: _IsDue) -> bool:
     """Whether the server needs a certificate: also if the present one is damaged or of another."""
-    identity: Identity = project.identity
+    identity = project.identity
     try:
         facts = read_certificate(identity.certificate)
         fits = public_key_of(identity.certificate) == read_key(identity.key).public_key()
     except ProjectError:
         return True
-    return is_due(facts.not_after) or not fits or _host(project) not in facts.names
-
-
-def _host(project: ServerProject) -> str:
-    return split_address(project.network.address)[0]
+    return is_due(facts.not_after) or not fits or project.network.host not in facts.names
 
 
 def _renew_authority(project: ServerProject, signer: Authority, end: datetime) -> str:
-    certificate = signer.own_certificate()
-    own = project.identity.authority
+    certificate, own = signer.own_certificate(), project.identity.authority
     sites = [site for site in project.sites.glob("[!.]*") if site.is_dir()]
     for folder in (*sites, project.certificates):
         _write(folder / "ca.crt", certificate)
@@ -94,11 +87,10 @@ def _renew_authority(project: ServerProject, signer: Authority, end: datetime) -
 
 
 def _renew_server(project: ServerProject, signer: Authority) -> str:
-    path = project.identity.key
-    key = read_key(path) if path.exists() else make_key(path)
-    certificate = signer.server_certificate(key.public_key(), [_host(project)])
-    _write(project.identity.certificate, certificate)
-    path = project.identity.certificate
+    secret, path = project.identity.key, project.identity.certificate
+    key = read_key(secret) if secret.exists() else make_key(secret)
+    certificate = signer.server_certificate(key.public_key(), [project.network.host])
+    _write(path, certificate)
     return f"{path} is new; it counts from the server's next start at the latest"
 
 

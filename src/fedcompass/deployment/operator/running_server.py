@@ -4,13 +4,12 @@ If it dies it is started again and the run resumed; what was accepted is on disk
 """
 
 from pathlib import Path
-from time import monotonic, sleep
 
 from fedcompass.deployment.certificate_dates import check_dates
 from fedcompass.deployment.operator.disk_room import lack_of_room, tell_audit
 from fedcompass.deployment.server.project import RENEW, ServerProject
 from fedcompass.deployment.server.server_process import ServerExit, read_exit, server_program
-from fedcompass.deployment.supervision import Child, Restarts
+from fedcompass.deployment.supervision import Child
 from fedcompass.errors import ProjectError, RunFolderError
 from fedcompass.runs.files import FolderLock
 from fedcompass.runs.folder import RunFolder
@@ -37,13 +36,9 @@ class RunningServer:
         self, project: ServerProject, run: Path, *, resume: bool = False, restarts: int = 10
     ) -> None:
         self.project, self.run = project, run
-        self._resume = resume
-        self._restarts = Restarts(
-            restarts, longest_pause=_LONGEST_PAUSE, recovered_after=_RECOVERED
-        )
+        self._resume, self._restarts = resume, restarts
         self.restarted = 0  # how often it died and was started again
         self._child: Child | None = None
-        self._started: Seconds = 0.0
         self._lock: FolderLock | None = None  # held from start to stop; a process that dies lets go
 
     @property
@@ -82,7 +77,9 @@ class RunningServer:
             run: a new run folder.
         """
         _check_run(run, resume=False)
-        self.project, self.run, self._resume = project, run, False
+        if self._child is not None:
+            self._child.stop(_STOP)
+        self.project, self.run = project, run
         self._serve()
 
     def poll(self) -> ServerExit | None:
@@ -106,9 +103,7 @@ class RunningServer:
         if not ended.again:
             return ended
         self._check_certificate()
-        sleep(self._restarts.pause_after(self._child, monotonic() - self._started))
-        self.restarted += 1
-        self._serve()
+        self.restarted += self._child.restart_if_dead()
         return None
 
     def stop(self) -> None:
@@ -120,12 +115,13 @@ class RunningServer:
             self._lock = None
 
     def _serve(self) -> None:
-        resume = self._resume or (self.run / "deployment.toml").exists()
-        if self._child is not None:
-            self._child.stop(_STOP)
-        self._child = Child(server_program(self.project, self.run, resume=resume))
+        self._child = Child(
+            server_program(self.project, self.run),
+            restarts=self._restarts,
+            longest_pause=_LONGEST_PAUSE,
+            recovered_after=_RECOVERED,
+        )
         self._child.start()
-        self._started = monotonic()
 
     def _take_folder(self) -> None:
         """Keep other servers from this folder: they would share a port and logs.

@@ -9,11 +9,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedcompass.aggregation import Payload
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.coordinator import Update
@@ -22,6 +23,7 @@ from fedcompass.errors import CheckpointError, LayoutMismatch, RunFolderError
 from fedcompass.runs.checkpoint import load_checkpoint, save_checkpoint
 from fedcompass.runs.files import replacing
 from fedcompass.runs.folder import RunFolder
+from fedcompass.training.local import change_or_model
 from fedcompass.vocabulary import TaskId
 
 __all__ = ["AcceptedUpdates"]
@@ -53,13 +55,7 @@ class AcceptedUpdates:
         Raises:
             CheckpointError: it cannot be written; nothing was accepted.
         """
-        facts = {
-            "run": run,
-            "client": update.client,
-            "task": update.task,
-            "version": update.version,
-            "steps_done": update.steps_done,
-        }
+        facts = _facts_of(update, run)
         if file is None:
             assert update.tensors is not None  # what its site keeps is not kept here
             tensors = named_state("update", update.tensors)
@@ -83,27 +79,27 @@ class AcceptedUpdates:
 
     def tensors(
         self,
-        task: TaskId,
+        update: Update,
+        run: str,
         layout: Layout,
-        facts: Mapping[str, Any],
         start: FlatState,
-        from_end: Callable[[FlatState], FlatState],
+        payload: Payload,
     ) -> FlatState:
         """The tensors of an update that was accepted after the last checkpoint.
 
         Args:
-            task: the task it answered.
+            update: what the journal says about it.
+            run: the run's name.
             layout: the model's.
-            facts: what the journal says about it, by the names that `keep` gives.
             start: the model that the task began with.
-            from_end: what is merged of an end model.
+            payload: what is merged: the change, or the end model.
 
         Raises:
             CheckpointError: they are missing, damaged, or those of another update.
         """
-        path = self._payload_of(task)
+        path, facts = self._payload_of(update.task), _facts_of(update, run)
         if not path.exists():
-            path = self._tensors_of(task)
+            path = self._tensors_of(update.task)
             saved = load_checkpoint(path)
             _check_facts(path, {**facts, **saved.facts}, facts)  # one of earlier versions has fewer
             return restored_state(saved.tensors, "update", layout.empty())
@@ -111,9 +107,10 @@ class AcceptedUpdates:
         _check_facts(path, found, facts)
         _check_digest(path, size, found["digest"])
         try:
-            return from_end(read_payload(path, layout, str(found["form"]), start, size))
+            end = read_payload(path, layout, str(found["form"]), start, size)
         except LayoutMismatch as error:
             raise CheckpointError(f"{path} is damaged: {error}; restore a backup") from None
+        return change_or_model(payload, start, end, out=end)
 
     def drop(self) -> None:
         """Remove all updates: the checkpoint covers them, or they were never accepted."""
@@ -125,6 +122,17 @@ class AcceptedUpdates:
 
     def _payload_of(self, task: TaskId) -> Path:
         return self._path / f"{task}.payload"
+
+
+def _facts_of(update: Update, run: str) -> dict[str, Any]:
+    """What tells an update of this run from every other."""
+    return {
+        "run": run,
+        "client": update.client,
+        "task": update.task,
+        "version": update.version,
+        "steps_done": update.steps_done,
+    }
 
 
 def _check_facts(path: Path, found: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

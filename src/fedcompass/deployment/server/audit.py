@@ -27,7 +27,7 @@ __all__ = ["Audit"]
 
 
 class Audit:
-    """A `Journal` that keeps people informed; nothing is written before `flush`.
+    """A `Journal` that keeps people informed; lines of events are written by `flush`.
 
     It waits for the disk at `sync` alone: after a crash, lines of the journal's events are added.
 
@@ -45,8 +45,13 @@ class Audit:
         self._waiting: list[dict[str, Any]] = []  # lines
 
     def say(self, what: str, at: float, **facts: Any) -> None:
-        """A line about something that is no event of the journal."""
+        """Write a line about something that is no event of the journal.
+
+        Raises:
+            RunFolderError: as `flush`.
+        """
         self._waiting.append(self._line(what, at, facts))
+        self.flush()
 
     def event(self, event: Event, **notes: Any) -> None:
         """A line about an event, unless a server before this one wrote it."""

@@ -100,9 +100,8 @@ class Dispatcher:
         return [(r, self.sent.pop(r.message)) for r in replies if r.message in self.sent]
 
     def overdue(self, before: Seconds) -> list[Sent]:
-        """Tasks pushed earlier than this and not answered."""
-        late = [sent for sent in self.sent.values() if sent.at < before]
-        return [sent for sent in late if sent.client is not None]
+        """Messages pushed earlier than this and not answered."""
+        return [sent for sent in self.sent.values() if sent.at < before]
 
     def forget(self, before: Seconds) -> None:
         """Stop asking for replies to messages that have expired."""

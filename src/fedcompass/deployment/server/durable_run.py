@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 from fedcompass.aggregation import FlatState, Layout
-from fedcompass.coordinator import Coordinator, Order
+from fedcompass.coordinator import Coordinator, Order, Receipt, Update
 from fedcompass.deployment.server.accepted_updates import AcceptedUpdates
 from fedcompass.deployment.server.audit import Audit
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.repeat import repeat_journal
+from fedcompass.deployment.wire.payloads import PayloadFile
 from fedcompass.errors import CheckpointError, RunFolderError
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.files import FolderLock, LineFile
@@ -19,7 +20,6 @@ from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after, read_jo
 from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived
-from fedcompass.training.local import change_or_model
 from fedcompass.vocabulary import GroupId, ModelVersion, Seconds
 
 if TYPE_CHECKING:
@@ -65,47 +65,44 @@ class DurableRun:
             "strategy": strategy.to_json(),
             "seed": settings.seed,
             "model_bytes": initial.nbytes,  # of what travels: no frozen parameters
+            "run": self.name,
         }
         self._saved: ModelVersion | None = None  # the checkpoint's
         try:
             self.updates = AcceptedUpdates(self.folder)
             self.audit = Audit(LineFile(folder / "audit.jsonl"), wall)
             self._resume(self.folder.checkpoint()) if self.folder.begun else self._begin()
-            self.audit.flush()
         except BaseException:
             self.close()
             raise
 
     def _begin(self) -> None:
         self._call(f"{self.folder.path.name}-{secrets.token_hex(4)}")
-        self.journal = self.folder.new_journal(self._full_header())
+        self.journal = self.folder.new_journal(self._header)
         self.updates.drop()
         self.coordinator.journal = Tee(self.journal, self.audit, self.tally)
         self.audit.say("started", 0.0, run=self.name)
         self._checkpoint()
 
     def _call(self, name: str) -> None:
-        self.name = name
+        self.name = self._header["run"] = name
         if self._sums is not None:
             self._sums.run = name
 
-    def _full_header(self) -> dict[str, Any]:
-        return {**self._header, "run": self.name}
-
     def _resume(self, saved: Checkpoint) -> None:
         lines = self._restore(saved)
-        repeated = repeat_journal(
+        missing = repeat_journal(
             self.coordinator,
             self.folder.journal,
             lines,
             self._kept_update,
             self.audit,
-            self._remember_again,
+            self._remember,
         )
-        header = self._full_header()
+        repeated = self.audit.events - saved.facts["events"]
         end = lines[-1].size if lines else saved.facts["journal_bytes"]
-        self.journal = FileJournal(self.folder.journal, header, resume_at=end, durable=True)
-        for command, notes in repeated.missing:
+        self.journal = FileJournal(self.folder.journal, self._header, resume_at=end, durable=True)
+        for command, notes in missing:
             self.journal.command(command, **notes)
         self.journal.flush()
         for _, record in read_journal(self.folder.journal):
@@ -116,30 +113,47 @@ class DurableRun:
             "resumed",
             self.coordinator.scheduler.now,
             version=self.coordinator.version,
-            events_repeated=repeated.events,
+            events_repeated=repeated,
         )
-        self.audit.flush()
         self._prune()
         self._checkpoint()
 
+    def receive(
+        self, at: Seconds, update: Update, file: PayloadFile | None, **notes: Any
+    ) -> Receipt:
+        """Take in an answer; its tensors are on disk before it is accepted.
+
+        Args:
+            at: the time.
+            update: the answer.
+            file: where its tensors were read from, if that is a file.
+            notes: facts about it for the journal.
+        """
+
+        def keep(accepted: Update) -> None:
+            # Else the task was lost, or the site keeps its update itself.
+            if accepted.steps_done > 0 and accepted.tensors is not None:
+                self.updates.keep(accepted, self.name, file)
+
+        return self.coordinator.receive(at, update, keep=keep, **notes)
+
     def _kept_update(self, arrived: UpdateArrived) -> FlatState | None:
         """The tensors of an accepted update, if they are those that the journal speaks of."""
-        if self._sums is not None:
-            return None  # its site has them
-        order = self.coordinator.scheduler.outstanding(arrived.client)
-        facts = {
-            "run": self.name,
-            "client": arrived.client,
-            "task": arrived.task,
-            "version": None if order is None else order.version,
-            "steps_done": arrived.steps_done,
-        }
-        start = self.coordinator.model if order is None else self.starts[order.version]
-
-        def from_end(end: FlatState) -> FlatState:
-            return change_or_model(self.coordinator.payload, start, end, out=end)
-
-        return self.updates.tensors(arrived.task, self.coordinator.layout, facts, start, from_end)
+        coordinator = self.coordinator
+        order = coordinator.scheduler.outstanding(arrived.client)
+        if self._sums is not None or order is None:
+            return None  # its site has them; or there was no such task, and the scheduler says so
+        update = Update(
+            client=arrived.client,
+            task=arrived.task,
+            version=order.version,
+            steps_done=arrived.steps_done,
+            tensors=None,
+        )
+        start = self.starts[order.version]
+        return self.updates.tensors(
+            update, self.name, coordinator.layout, start, coordinator.payload
+        )
 
     def _restore(self, saved: Checkpoint) -> list[Line]:
         """Go back to where the checkpoint was made; returns the journal's lines since then."""
@@ -162,7 +176,6 @@ class DurableRun:
         tasks = self._remember(orders)
         self.journal.flush()
         self.audit.flush()
-        self._prune()
         return tasks
 
     def checkpoint_if_due(self) -> None:
@@ -194,12 +207,8 @@ class DurableRun:
                     pass  # it gets no more tasks: nothing to do
                 case _:
                     assert_never(order)
-        return tasks
-
-    def _remember_again(self, orders: list[Order]) -> None:
-        """As `_remember`, of an event that is repeated; keeps no more models than it has to."""
-        self._remember(orders)
         self._prune()
+        return tasks
 
     def _prune(self) -> None:
         """Forget what no outstanding task and no open group needs."""

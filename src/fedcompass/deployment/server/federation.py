@@ -9,20 +9,17 @@ from torch import Tensor
 
 from fedcompass.aggregation import FlatState, Layout
 from fedcompass.coordinator import Order
-from fedcompass.deployment.server.background_evaluation import (
-    BackgroundEvaluation,
-    Evaluate,
-    EvaluationResult,
-)
+from fedcompass.deployment.server.background_evaluation import BackgroundEvaluation, Evaluate
 from fedcompass.deployment.server.dispatcher import Dispatcher
 from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.server.federation_summary import Summary, summarize
+from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.server.intake import Intake
 from fedcompass.deployment.server.membership import Membership
 from fedcompass.deployment.server.readmission import take_requests
 from fedcompass.deployment.wire.transport import Transport
 from fedcompass.errors import SettingsError
+from fedcompass.own_code import short
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.files import LineFile
 from fedcompass.vocabulary import ClientId, Seconds
@@ -149,7 +146,8 @@ class Federation:
             self._settle(now, self._intake.take(now, reply, sent))
         for group, due in sorted(self._run.deadlines.items(), key=lambda item: (item[1], item[0])):
             if due <= now and group in self._run.deadlines:
-                self._pass_deadline(due, group)
+                at = max(due, self.coordinator.scheduler.now)
+                self._settle(self.now(), self.coordinator.pass_deadline(at, group))
         for client, why in self._intake.overdue(now):
             self._lose(now, client, why)
         self._dispatcher.push_due(now, self.membership)
@@ -168,10 +166,6 @@ class Federation:
             self._readmit(now, client)
         self._intake.ask(now)
 
-    def _pass_deadline(self, due: Seconds, group: int) -> None:
-        at = max(due, self.coordinator.scheduler.now)
-        self._settle(self.now(), self.coordinator.pass_deadline(at, group))
-
     def _lose(self, now: Seconds, client: ClientId, why: str) -> None:
         if client in self.coordinator.scheduler.roster.members:
             self._settle(now, self.coordinator.lose(now, client, why=why))
@@ -184,12 +178,6 @@ class Federation:
             return
         why = "it takes no part now" if member is None else "it is not in quarantine"
         self._run.audit.say("not readmitted", now, who=client, why=why)
-        self._run.audit.flush()
-
-    def lift_quarantine(self, client: ClientId) -> None:
-        """An operator lets a site back in."""
-        now = self.now()
-        self._settle(now, self.coordinator.lift_quarantine(now, client))
 
     def _settle(self, now: Seconds, orders: list[Order] | None) -> None:
         """Put an event on disk, then send out what follows from it."""
@@ -209,27 +197,24 @@ class Federation:
         self._evaluation.offer(self._offered, now, self.coordinator.snapshot())
 
     def _measure(self, *, wait: bool = False) -> None:
+        """Write down what was measured, and keep the model that is the best so far."""
+        metric = self.settings.target_metric
         for measured in self._evaluation.wait() if wait else self._evaluation.measured():
             if measured.error is not None:
                 self._run.audit.say("evaluation failed", measured.time, why=measured.error)
-                self._run.audit.flush()
-            elif self._note(measured):
+                continue
+            if self.settings.target is not None and metric not in measured.metrics:
+                raise SettingsError(
+                    f"target_metric is {metric!r}; the app measures: {', '.join(measured.metrics)}"
+                )
+            row = {"time": measured.time, "version": measured.version, **measured.metrics}
+            self._metrics.append([row])
+            if self.curve.add(row):
                 self._save_model("best", measured.model)
 
     def _save_model(self, name: str, model: FlatState) -> None:
         tensors = {**self.coordinator.layout.unflatten(model), **self._frozen}
         self._run.folder.save_model(name, tensors)
-
-    def _note(self, measured: EvaluationResult) -> bool:
-        """Write a row of the curve; says whether it is the best so far."""
-        metric = self.settings.target_metric
-        if self.settings.target is not None and metric not in measured.metrics:
-            raise SettingsError(
-                f"target_metric is {metric!r}; the app measures: {', '.join(measured.metrics)}"
-            )
-        row = {"time": measured.time, "version": measured.version, **measured.metrics}
-        self._metrics.append([row])
-        return self.curve.add(row)
 
     def finish(self) -> Summary:
         """Measure the last model, write what came out, and close."""
@@ -240,16 +225,17 @@ class Federation:
             self._measure(wait=True)
         run = self._run
         self._save_model("final", self.coordinator.model)
-        summary = summarize(
-            self.settings,
-            self.curve,
-            run.tally,
+        summary = Summary(
+            strategy=short(self.settings.chosen_strategy().name),
+            seed=self.settings.seed,
             reason=reason,
-            now=now,
+            seconds=now,
+            target=self.settings.target,
+            curve=self.curve,
+            tally=run.tally,
             pending=self.coordinator.scheduler.pending(),
         )
         run.audit.say("stopped", now, why=reason, version=self.coordinator.version)
-        run.audit.flush()
         run.finish(summary.to_json())
         self.close()
         return summary
@@ -271,13 +257,13 @@ def _site_sums(
     """
     if not settings.secure.enabled:
         return None
-    from fedcompass.deployment.server.site_sums import SiteSums
+    from fedcompass.deployment.server.site_sums import SiteSums, SumTransport
 
-    if not hasattr(transport, "sum"):
+    if not isinstance(transport, SumTransport):
         raise SettingsError(
             "secure.enabled is true, but sites do not come over gRPC; allowed: with "
             "`fedcompass deploy` only"
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     max_norm = settings.chosen_strategy().guard.max_norm
-    return SiteSums(settings.secure, transport, folder, like, max_norm)  # type: ignore[arg-type]
+    return SiteSums(settings.secure, transport, folder, like, max_norm)

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.own_code import short
 from fedcompass.runs.curve import Curve, Row
 from fedcompass.runs.summary import counted, measured
 from fedcompass.runs.tally import ClientTally, Tally, idle_share
 from fedcompass.scheduling.commands import Fold
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
 
-__all__ = ["Summary", "summarize"]
+__all__ = ["Summary"]
 
 
 _OF_A_SITE = (
@@ -92,28 +90,6 @@ class Summary:
             "arrival_spreads": self.tally.spreads,
             "sites": {client: _site_row(site) for client, site in self.sites.items()},
         }
-
-
-def summarize(
-    settings: FederationSettings,
-    curve: Curve,
-    tally: Tally,
-    *,
-    reason: str,
-    now: Seconds,
-    pending: Sequence[Fold] = (),
-) -> Summary:
-    """The numbers of a run that has just ended."""
-    return Summary(
-        strategy=short(settings.chosen_strategy().name),
-        seed=settings.seed,
-        reason=reason,
-        seconds=now,
-        target=settings.target,
-        curve=curve,
-        tally=tally,
-        pending=pending,
-    )
 
 
 def _site_row(site: ClientTally) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What becomes of a reply: an update, a refusal, a lost task, or a site that takes part."""
 
 from fedcompass.aggregation import FlatState, RefusedUpdate
-from fedcompass.coordinator import Order, Receipt, Update
+from fedcompass.coordinator import Order, Update
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.server.dispatcher import Dispatcher, Sent
 from fedcompass.deployment.server.durable_run import DurableRun
@@ -70,9 +70,9 @@ class Intake:
         """Clients that have kept their task for too long, and what to say about it."""
         found = []
         for sent in self._dispatcher.overdue(now - self._settings.task_timeout):
-            if sent.client is not None and self._outstanding(sent) is not None:
+            if (order := self._outstanding(sent)) is not None:
                 why = f"task {sent.task} is not answered after {now - sent.at:.0f} s (task_timeout)"
-                found.append((sent.client, why))
+                found.append((order.client, why))
                 self._give_up(now, self._membership.peers.get(sent.node))
         return found
 
@@ -115,7 +115,6 @@ class Intake:
         peer.failures += 1
         self._give_up(now, peer)
         self._run.audit.say("turned away", now, node=peer.node, why=one_line(greeting))
-        self._run.audit.flush()
         return None
 
     def _admit(self, now: Seconds, peer: Peer, greeting: Greeting) -> list[Order] | None:
@@ -132,51 +131,42 @@ class Intake:
     def _answer(
         self, now: Seconds, reply: Reply, order: StartTraining, peer: Peer | None
     ) -> list[Order]:
-        answer = read_task_report(reply.facts, order)
-        size = 0 if reply.payload is None else reply.payload.size
-        if isinstance(answer, TaskReport):
-            receipt = self._receive(now, answer, reply, order, size)
+        coordinator, payload = self._run.coordinator, reply.payload
+        size, spent = 0 if payload is None else payload.size, read_spent(reply.facts)
+        update = self._update(reply, order, spent.get("epsilon"))
+        if isinstance(update, RefusedUpdate):
+            receipt = coordinator.refuse(now, order.client, order.task, update, bytes=size)
         else:
-            receipt = self._run.coordinator.refuse(
-                now, order.client, order.task, answer, bytes=size
-            )
-        if peer is not None:
-            peer.refused = _told(receipt.refused) if receipt.refused else None
-            peer.failures = peer.failures if receipt.refused else 0
+            file = None if payload is None else payload.file
+            privacy = {"privacy": spent} if spent else {}
+            receipt = self._run.receive(now, update, file, bytes=size, **privacy)
+        refused = receipt.refused
+        if peer is not None and refused is None:
+            peer.refused, peer.failures = None, 0
+        elif peer is not None and refused is not None:
+            peer.refused = f"{refused.reason.value}: {one_line(refused.message)}"
         return receipt.orders
 
-    def _receive(
-        self,
-        now: Seconds,
-        answer: TaskReport,
-        reply: Reply,
-        order: StartTraining,
-        size: int,
-    ) -> Receipt:
+    def _update(
+        self, reply: Reply, order: StartTraining, epsilon: float | None
+    ) -> Update | RefusedUpdate:
+        """What came for a task, for the coordinator to check, or why it cannot be read."""
+        answer = read_task_report(reply.facts, order)
+        if isinstance(answer, RefusedUpdate):
+            return answer
         try:
             tensors = self._tensors(answer, reply.payload, order)
         except LayoutMismatch as error:
-            refused = RefusedUpdate(reason=Refusal.WRONG_LAYOUT, message=str(error))
-            return self._run.coordinator.refuse(now, order.client, order.task, refused, bytes=size)
-        spent = read_spent(reply.facts)
-        update = Update(
+            return RefusedUpdate(reason=Refusal.WRONG_LAYOUT, message=str(error))
+        return Update(
             client=order.client,
             task=order.task,
             version=answer.version,
             steps_done=answer.steps_done,
             tensors=tensors,
             compute_seconds=answer.seconds,
-            epsilon=spent.get("epsilon"),
+            epsilon=epsilon,
         )
-        notes = {"bytes": size, **({"privacy": spent} if spent else {})}
-        file = None if reply.payload is None else reply.payload.file
-
-        def keep(accepted: Update) -> None:
-            # Else the task was lost, or the site keeps its update itself.
-            if accepted.steps_done > 0 and accepted.tensors is not None:
-                self._run.updates.keep(accepted, self._run.name, file)
-
-        return self._run.coordinator.receive(now, update, keep=keep, **notes)
 
     def _tensors(
         self, answer: TaskReport, payload: Payload | None, order: StartTraining
@@ -223,9 +213,8 @@ class Intake:
             greeting = read_greeting(reply.facts)
             if isinstance(greeting, str):
                 return None
-            self._run.settle(
-                coordinator.join(now, client, greeting.samples)
-            )  # its task is not sent
+            joined = coordinator.join(now, client, greeting.samples)
+            self._run.settle(joined)  # its task is not sent
         why = one_line(reply.error or "budget spent")
         privacy = {**read_spent(reply.facts), "left": why}
         return coordinator.lose(now, client, why=why, privacy=privacy)
@@ -234,7 +223,6 @@ class Intake:
         """An answer nobody waits for any more; but who answers can take part again."""
         why = one_line(reply.error) if reply.error else "it came too late: the task was given up"
         self._run.audit.say("ignored", now, who=sent.client, task=sent.task, why=why)
-        self._run.audit.flush()
         if peer is not None and peer.client is None and reply.error is None:
             peer.ask_at = now
 
@@ -243,7 +231,3 @@ class Intake:
         if peer is not None:
             peer.failures = max(peer.failures, 1)
             peer.client, peer.ask_at = None, now + _RETRY.after(peer.failures)
-
-
-def _told(refused: RefusedUpdate) -> str:
-    return f"{refused.reason.value}: {one_line(refused.message)}"

@@ -1,6 +1,7 @@
 """The server's folder of a federation, as it is read."""
 
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from pydantic import field_validator
@@ -38,6 +39,11 @@ class NetworkSettings(Settings):
     """How sites send updates: `model` is exact, `change-bfloat16` about half the bytes."""
 
     @property
+    def host(self) -> str:
+        """The name or address by which the sites reach it."""
+        return split_address(self.address)[0]
+
+    @property
     def port(self) -> int:
         """Where the server listens and the sites connect."""
         return split_address(self.address)[1]
@@ -45,7 +51,7 @@ class NetworkSettings(Settings):
     @property
     def listen_host(self) -> str:
         """The address to listen on; all of them becomes loopback where the sites connect there."""
-        host, listen = split_address(self.address)[0], self.listen.strip("[]")
+        host, listen = self.host, self.listen.strip("[]")
         if listen in _WILDCARDS and is_loopback(host):
             return "127.0.0.1" if host == "localhost" else host
         return listen
@@ -82,6 +88,12 @@ class ServerProject:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
+        self.app = self.folder / "app.py"
+        self.certificates = self.folder / "certificates"  # the CA's, the server's; private
+        self.site_certificates = self.certificates / "sites"  # the newest of each: NAME.crt
+        self.roster = self.folder / "roster.toml"  # who may take part, by fingerprints
+        self.sites = self.folder / "sites"  # what each site is handed, in NAME/; private
+        self.state = self.folder / "state"  # tasks, receipts, models, the log; private
         file = self.folder / "deployment.toml"
         if not file.is_file():
             raise ProjectError(
@@ -100,26 +112,13 @@ class ServerProject:
                 "insecure) and the run folder there and hand the sites their new folders"
             )
         self.network = NetworkSettings(**record.pop("server", {}))
-        federation = with_names(record.pop("federation", {}), self._in_folder)
-        self.federation = FederationSettings(**federation)
+        # A strategy of one's own is looked up in the federation's folder.
+        own = partial(absolute, folder=self.folder)
+        self.federation = FederationSettings(**with_names(record.pop("federation", {}), own))
         if record:
             raise SettingsError(
                 f"{file} has [{next(iter(record))}]; allowed tables: [server], [federation]"
             )
-
-    def _in_folder(self, name: str) -> str:
-        """A strategy of one's own is looked up in the federation's folder."""
-        return absolute(name, self.folder)
-
-    @property
-    def app(self) -> Path:
-        """The federation's app.py."""
-        return self.folder / "app.py"
-
-    @property
-    def certificates(self) -> Path:
-        """The CA and the server's certificate, with their keys; private."""
-        return self.folder / "certificates"
 
     @property
     def identity(self) -> Identity:
@@ -133,26 +132,6 @@ class ServerProject:
         sites = sorted(self.site_certificates.glob("*.crt"))
         remedy = f"run: fedcompass deploy renew {self.folder}"
         return expiry_warnings([*own, *sites], now, remedy)
-
-    @property
-    def site_certificates(self) -> Path:
-        """The newest certificate of each site, NAME.crt; the keys are at the sites."""
-        return self.certificates / "sites"
-
-    @property
-    def roster(self) -> Path:
-        """Who may take part, by the fingerprints of their certificates."""
-        return self.folder / "roster.toml"
-
-    @property
-    def sites(self) -> Path:
-        """What each site is handed, in a folder of its name; private."""
-        return self.folder / "sites"
-
-    @property
-    def state(self) -> Path:
-        """Tasks, receipts, models on their way, and the log; private."""
-        return self.folder / "state"
 
     def site_names(self) -> list[str]:
         """The names on the roster.

@@ -12,20 +12,21 @@ from pathlib import Path
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.vocabulary import ClientId
 
-__all__ = ["check_name", "put_request", "take_requests"]
+__all__ = ["put_request", "take_requests"]
 
 _FOLDER = "readmit"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 
 
-def check_name(site: ClientId) -> None:
-    """Refuse what cannot be a site's name."""
+def put_request(run: Path, site: ClientId) -> Path:
+    """Put down a request: an empty file by the site's name.
+
+    Raises:
+        SettingsError: the name cannot be a site's.
+        RunFolderError: the folder is not this user's, or cannot be written to.
+    """
     if not _NAME.fullmatch(site):
         raise SettingsError(f"{site!r} is no site's name; `fedcompass deploy status` lists them")
-
-
-def put_request(run: Path, site: ClientId) -> Path:
-    """Put down a request: an empty file by the site's name."""
     folder = run / _FOLDER
     try:
         if run.stat().st_uid != os.getuid():

@@ -7,7 +7,6 @@ resume loses nothing either.
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,7 @@ from fedcompass.runs.journal import Line, Tee
 from fedcompass.scheduling.commands import Command
 from fedcompass.scheduling.events import Event, UpdateArrived
 
-__all__ = ["Repeated", "repeat_journal"]
-
-
-@dataclass(slots=True)
-class Repeated:
-    """What was repeated, and what the crash cut off the journal's end."""
-
-    events: int = 0
-    missing: list[tuple[Command, dict[str, Any]]] = field(default_factory=list)
+__all__ = ["repeat_journal"]
 
 
 def repeat_journal(
@@ -38,8 +29,10 @@ def repeat_journal(
     update: Callable[[UpdateArrived], FlatState | None],
     audit: Audit,
     carry_out: Callable[[list[Order]], object],
-) -> Repeated:
+) -> list[tuple[Command, dict[str, Any]]]:
     """Take a restored coordinator from the checkpoint to where the journal ends.
+
+    Returns the commands that the crash cut off the journal's end, with their notes.
 
     Args:
         coordinator: as the checkpoint left it.
@@ -53,33 +46,36 @@ def repeat_journal(
         JournalError: it is damaged, or does not follow from the checkpoint.
         CheckpointError: an accepted update is missing, damaged or another one.
     """
-    done = Repeated()
-    checking = _Checking(path, done)
+    checking = _Checking(path)
     coordinator.journal = Tee(checking, audit)
     entries = deque(lines)
     while entries:
         line = entries.popleft()
-        event = _event(path, line)
+        try:
+            event = event_from_json(line.record)
+        except JournalError as error:
+            raise JournalError(f"{path}: line {line.number} is damaged: {error}") from None
         while entries and "command" in entries[0].record:
             checking.expected.append(entries.popleft().record)
         trained = isinstance(event, UpdateArrived) and event.steps_done > 0
         tensors = update(event) if isinstance(event, UpdateArrived) and trained else None
+        epsilon = line.record.get("privacy", {}).get("epsilon")
         try:
-            orders = coordinator.take_in_again(event, tensors, _epsilon(line))
+            orders = coordinator.take_in_again(event, tensors, epsilon)
         except EventRefused as error:
             raise ReplayMismatch(f"{path} does not follow from the checkpoint: {error}") from None
         checking.check_complete(last=not entries)
-        done.events += 1
         carry_out(orders)
-    return done
+    return checking.missing
 
 
 class _Checking:
     """A `Journal` that compares commands with the recorded ones and keeps those beyond them."""
 
-    def __init__(self, path: Path, done: Repeated) -> None:
+    def __init__(self, path: Path) -> None:
         self.expected: deque[dict[str, Any]] = deque()  # recorded commands of the present event
-        self._path, self._done = path, done
+        self.missing: list[tuple[Command, dict[str, Any]]] = []
+        self._path = path
 
     def event(self, event: Event, **_: Any) -> None:
         """It comes from the journal itself."""
@@ -87,7 +83,7 @@ class _Checking:
     def command(self, command: Command, **notes: Any) -> None:
         """Compare a command, or keep it if the record ends before it."""
         if not self.expected:
-            self._done.missing.append((command, notes))
+            self.missing.append((command, notes))
             return
         recorded = self.expected.popleft()
         given = json.loads(json.dumps({**command_to_json(command), **notes}))
@@ -96,18 +92,5 @@ class _Checking:
 
     def check_complete(self, *, last: bool) -> None:
         """Only the last event's commands can have been cut off."""
-        if self.expected or (self._done.missing and not last):
+        if self.expected or (self.missing and not last):
             raise ReplayMismatch(f"{self._path} does not follow from the checkpoint")
-
-
-def _epsilon(line: Line) -> float | None:
-    """What the client of an event had spent of its privacy budget; None: it did not say."""
-    spent: float | None = line.record.get("privacy", {}).get("epsilon")
-    return spent
-
-
-def _event(path: Path, line: Line) -> Event:
-    try:
-        return event_from_json(line.record)
-    except JournalError as error:
-        raise JournalError(f"{path}: line {line.number} is damaged: {error}") from None

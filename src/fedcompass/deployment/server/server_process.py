@@ -1,6 +1,7 @@
 """The server's process: serves one run, and says how it ended.
 
-`python -m fedcompass.deployment.server.server_process --project FOLDER --run RUN [--resume]`
+`python -m fedcompass.deployment.server.server_process --project FOLDER --run RUN`;
+it goes on with a run that is there.
 """
 
 import argparse
@@ -34,14 +35,13 @@ class ServerExit:
     again: bool
 
 
-def server_program(project: ServerProject, run: Path, *, resume: bool) -> Program:
-    """The process to start."""
-    arguments = ["--project", str(project.folder), "--run", str(run)]
+def server_program(project: ServerProject, run: Path) -> Program:
+    """The process to start, at first and again."""
     return Program(
         "the server",
         "fedcompass.deployment.server.server_process",
         project.state / "server.log",
-        [*arguments, *(["--resume"] if resume else [])],
+        ["--project", str(project.folder), "--run", str(run)],
     )
 
 
@@ -57,32 +57,27 @@ def read_exit(project: ServerProject) -> ServerExit:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until the run is over, or SIGTERM."""
     die_with_parent()
-    given = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="fedcompass-server")
+    parser.add_argument("--project", type=Path, required=True)
+    parser.add_argument("--run", type=Path, required=True)
+    given = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     project = ServerProject(given.project)
     _outcome(project).unlink(missing_ok=True)
-    ended = _ended(project, given.run, resume=given.resume)
+    ended = _ended(project, given.run)
     _outcome(project).write_text(json.dumps(asdict(ended)), encoding="utf-8")
     if ended.error is not None:
         sys.exit(f"ERROR: {ended.error}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fedcompass-server")
-    parser.add_argument("--project", type=Path, required=True)
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--resume", action="store_true")
-    return parser
 
 
 def _outcome(project: ServerProject) -> Path:
     return project.state / "outcome.json"
 
 
-def _ended(project: ServerProject, run: Path, *, resume: bool) -> ServerExit:
+def _ended(project: ServerProject, run: Path) -> ServerExit:
     try:
-        _serve(project, run, resume=resume)
+        _serve(project, run)
     except (KeyboardInterrupt, TransportBroken) as error:
         return ServerExit(str(error) or "the server was stopped", again=True)
     except FedcompassError as error:
@@ -93,7 +88,7 @@ def _ended(project: ServerProject, run: Path, *, resume: bool) -> ServerExit:
     return ServerExit(None, again=False)
 
 
-def _serve(project: ServerProject, run: Path, *, resume: bool) -> None:
+def _serve(project: ServerProject, run: Path) -> None:
     from fedcompass.aggregation import Layout
     from fedcompass.deployment.app.app_file import load_app
     from fedcompass.deployment.server.grpc_transport import GrpcTransport
@@ -110,6 +105,7 @@ def _serve(project: ServerProject, run: Path, *, resume: bool) -> None:
         form=KEPT if project.federation.secure.enabled else network.updates,
         notice=_log.warning,
     )
+    resume = (run / "deployment.toml").exists()
     try:
         serve(project.federation, app, transport, run, resume=resume, pause=transport.wait)
         transport.wait(0.0)  # all of it is on disk: the last receipts may go out

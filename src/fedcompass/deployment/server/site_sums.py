@@ -6,13 +6,12 @@ rounds, so that none is ever opened twice.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.aggregation.saved_tensors import restored_tensor
+from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.deployment.wire.sum_parts import Begin
 from fedcompass.deployment.wire.sum_rounds import RoundResult
 from fedcompass.deployment.wire.transport import NodeId
@@ -20,14 +19,15 @@ from fedcompass.errors import CheckpointError, RunFolderError
 from fedcompass.runs.checkpoint import load_checkpoint, save_checkpoint
 from fedcompass.runs.files import write_whole
 from fedcompass.secure_aggregation.messages import SumOpened
-from fedcompass.secure_aggregation.terms import FEWEST_MEMBERS, terms_for
+from fedcompass.secure_aggregation.terms import terms_for
 from fedcompass.settings.secure import SecureSettings
-from fedcompass.summed_merges import Asked, OpenedSum
-from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
+from fedcompass.summed_merges import Asked, OpenedSum, state_of_sum, summed_length
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, ClientId, ModelVersion, Seconds, TaskId
 
 __all__ = ["SiteSums", "SumTransport"]
 
 
+@runtime_checkable
 class SumTransport(Protocol):
     """A transport that can have sums opened, beside its other calls."""
 
@@ -85,18 +85,17 @@ class SiteSums:
             return known
         connected = {str(node) for node in self._transport.nodes()}
         members = {client: tasks for client, tasks in asked.items() if client in connected}
-        result = self._round(members) if len(members) >= FEWEST_MEMBERS else None
+        result = self._round(members) if len(members) >= FEWEST_IN_A_SUM else None
         outcome = OpenedSum(None) if result is None else self._outcome(result)
         self._save(version, asked, outcome)
         return outcome
 
     def _round(self, members: Asked) -> RoundResult:
-        length = self._like.trainable.numel() + self._like.averaged.numel()
         terms = terms_for(
             self.run,
             self._next_round(),
             tuple(members),
-            length,
+            summed_length(self._like),
             clip=self._settings.clip,
             bits=self._settings.bits,
         )
@@ -124,19 +123,14 @@ class SiteSums:
             return OpenedSum(None, lost=result.lost, notes={"masked": cost | why})
         if end.accused:
             cost |= {"accused": end.accused}
-        values, split = torch.from_numpy(end.values), self._like.trainable.numel()
-        sums = FlatState(
-            values[:split].to(self._like.trainable.dtype),
-            values[split:].to(self._like.averaged.dtype),
-            self._like.counted.clone(),
-        )
+        sums = state_of_sum(end.values, self._like)
         return OpenedSum(sums, end.members, result.lost, {"masked": cost})
 
     def _path(self, version: ModelVersion) -> Path:
         return self._folder / f"{version}.safetensors"
 
     def _save(self, version: ModelVersion, asked: Asked, outcome: OpenedSum) -> None:
-        tensors = {} if outcome.sums is None else outcome.sums.tensors()
+        tensors = {} if outcome.sums is None else named_state("sum", outcome.sums)
         facts = {
             "run": self.run,
             "asked": _tasks(asked),
@@ -144,8 +138,7 @@ class SiteSums:
             "lost": list(outcome.lost),
             "notes": dict(outcome.notes),
         }
-        named: dict[str, Tensor] = {f"sum.{name}": tensor for name, tensor in tensors.items()}
-        save_checkpoint(self._path(version), named, facts)
+        save_checkpoint(self._path(version), tensors, facts)
 
     def _known(self, version: ModelVersion, asked: Asked) -> OpenedSum | None:
         path = self._path(version)
@@ -155,15 +148,9 @@ class SiteSums:
         facts = saved.facts
         if facts.get("run") != self.run or facts.get("asked") != _tasks(asked):
             return None  # of a merge that came to nothing: its updates cannot be offered again
-        sums = None
-        if facts["clients"]:
-            like = self._like
-            sums = FlatState(
-                restored_tensor(saved.tensors, "sum.trainable", like.trainable),
-                restored_tensor(saved.tensors, "sum.averaged", like.averaged),
-                like.counted.clone(),
-            )
         try:
+            opened = bool(facts["clients"])
+            sums = restored_state(saved.tensors, "sum", self._like) if opened else None
             return OpenedSum(sums, facts["clients"], facts["lost"], facts["notes"])
         except KeyError as error:
             raise CheckpointError(f"{path} is incomplete: {error!r}; restore a backup") from None
