@@ -22,17 +22,16 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.peers.papers import make_papers
+from tests.deployment.wire.loopback_wire import LAYOUT, Papers, give, link_of
+
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
-from fedcompass.deployment.wire.connections import Identity, listen
+from fedcompass.deployment.wire.connections import listen
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.service import FederationService
-from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
-from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of, roster_text
+from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.runs.files import LineFile
 
-LAYOUT = "0" * 64
 SIZES = {"2.3 MB": (2_328_104, 20), "45 MB": (45_000_000, 4), "400 MB": (400_000_000, 3)}
 TOY = {"0.1 MB": (100_000, 2)}
 PIECE = 1 << 20
@@ -45,43 +44,26 @@ def pieces_of(size: int, first: bytes) -> list[memoryview]:
     return [*full[: size // PIECE], full[0][: size % PIECE]]
 
 
-def make_roster(folder: Path) -> None:
-    make_papers(folder)
-    prints = {"site": [fingerprint_of((folder / "site.crt").read_bytes())]}
-    (folder / "roster.toml").write_text(roster_text(prints))
-
-
-def identity(folder: Path, name: str) -> Identity:
-    return Identity(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-
-
 async def attend(folder: Path, address: str) -> None:
     """The site's process."""
 
-    async def train(task: pb.Task, _: Path) -> FinishedTask:
-        return FinishedTask(task.steps, 0.0, 1, 0.0, pieces_of(task.model_bytes, task.id.encode()))
+    async def train(task: pb.Task, _: Path, payload: Path) -> pb.Answer:
+        with payload.open("wb") as file:
+            file.writelines(pieces_of(task.model_bytes, task.id.encode()))
+        return pb.Answer(steps_done=task.steps, samples=1)
 
-    link = SiteLink(
-        folder / "site",
-        address,
-        identity(folder, "site"),
-        samples=1,
-        layout=LAYOUT,
-        software="benchmark",
-        train=train,
-    )
-    await link.run()
+    await link_of(Papers(folder / "papers"), "site", folder / "site", address, train).run()
 
 
 class Bench:
     """The server's side: gives tasks, and has each answer on disk before its receipt."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.papers = folder, Papers(folder / "papers", "site")
         self.journal = LineFile(folder / "journal.jsonl", durable=True)
         self.accepted = asyncio.Event()
         self.service = FederationService(
-            folder / "server", RosterFile(folder / "roster.toml"), LAYOUT, self.receive
+            folder / "server", RosterFile(self.papers.roster), LAYOUT, self.receive
         )
 
     async def receive(self, received: Received) -> Verdict:
@@ -100,18 +82,8 @@ class Bench:
         began = time.perf_counter()
         self.accepted.clear()
         pieces = pieces_of(size, secrets.token_bytes(16))
-        model, model_bytes = await asyncio.to_thread(self.service.publish, pieces)
-        self.service.give(
-            site="site",
-            run="benchmark",
-            number=number,
-            steps=1,
-            version=number,
-            model=model,
-            model_bytes=model_bytes,
-            form="model",
-            payload_bytes=size,
-        )
+        published = await asyncio.to_thread(self.service.publish, pieces)
+        give(self.service, "site", number, published, payload_bytes=size)
         await self.accepted.wait()
         while self.service.open_tasks("site"):  # until its receipt is on disk
             await asyncio.sleep(0.001)
@@ -122,8 +94,9 @@ class Bench:
 
 async def measure(folder: Path, sizes: dict[str, tuple[int, int]]) -> None:
     bench = Bench(folder)
-    identity_ = identity(folder, "server")
-    server, port = await listen(bench.service.handler(), "127.0.0.1:0", identity_, Limits())
+    server, port = await listen(
+        bench.service.handler(), "127.0.0.1:0", bench.papers.server, Limits()
+    )
     command = [sys.executable, "-m", "benchmarks.wire", "--attend", f"127.0.0.1:{port}"]
     site = await asyncio.create_subprocess_exec(*command, "--folder", str(folder))
     try:
@@ -202,7 +175,6 @@ def main() -> None:
         return
     sizes = TOY if given.toy else {k: v for k, v in SIZES.items() if v[0] <= given.largest * 1e6}
     with tempfile.TemporaryDirectory() as folder:
-        make_roster(Path(folder))
         asyncio.run(measure(Path(folder), sizes))
 
 

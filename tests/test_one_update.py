@@ -26,7 +26,7 @@ from fedcompass.deployment.server.grpc_transport import GrpcTransport
 from fedcompass.deployment.server.serve import serve
 from fedcompass.deployment.site.site_worker import SiteWorker
 from fedcompass.deployment.site.worker_link import WorkerLink
-from fedcompass.deployment.site.worker_plan import WorkerPlan
+from fedcompass.deployment.supervision import Program
 from fedcompass.deployment.wire.site_link import SiteLink
 
 PAGE = Path(__file__).parent.parent / "docs" / "one-update.md"
@@ -122,8 +122,7 @@ class WorkerInThisProcess(WorkerLink):
     """A worker in a thread, whose calls are seen here."""
 
     def __init__(self, app: AppFile, folder: Path) -> None:
-        plan = WorkerPlan(app=app.path, name=SITE.name, log=folder / "log")
-        super().__init__(plan, folder)
+        super().__init__(Program("worker", "none", folder / "log"))
         self._worker = SiteWorker(app, SITE)
 
     async def _one_life(self) -> None:
@@ -154,7 +153,6 @@ def site(app: AppFile, papers: Papers, folder: Path, port: int) -> Iterator[None
             papers.identity("north"),
             samples=facts.samples,
             layout=facts.layout,
-            software="0",
             train=worker.train,
         )
         attending = asyncio.create_task(link.run())

@@ -13,22 +13,13 @@ import numpy as np
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import Child, Program, die_with_parent
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
+from fedcompass.deployment.wire.site_link import SiteLink
 
-
-def _finished(task: pb.Task, payload: bytes, steps: int | None = None) -> FinishedTask:
-    return FinishedTask(task.steps if steps is None else steps, 0.1, 40, 0.5, [payload])
-
-
-def _nan(task: pb.Task, model: bytes) -> FinishedTask:
-    return _finished(task, np.float32(np.nan).tobytes() + model[4:])
-
-
-LIES: dict[str, Callable[[pb.Task, bytes], FinishedTask]] = {
-    "nan": _nan,
-    "ten_times_the_bytes": lambda task, model: _finished(task, model * 10),
-    "half_the_bytes": lambda task, model: _finished(task, model[: len(model) // 2]),
-    "a_billion_steps": lambda task, model: _finished(task, model, 10**9),
+LIES: dict[str, Callable[[bytes], bytes]] = {
+    "nan": lambda model: np.float32(np.nan).tobytes() + model[4:],
+    "ten_times_the_bytes": lambda model: model * 10,
+    "half_the_bytes": lambda model: model[: len(model) // 2],
+    "a_billion_steps": lambda model: model,
 }
 
 
@@ -59,8 +50,10 @@ class LyingSite:
 
 
 async def _lie(site: SiteFolder, lie: str) -> None:
-    async def train(task: pb.Task, model: Path) -> FinishedTask:
-        return LIES[lie](task, model.read_bytes())
+    async def train(task: pb.Task, model: Path, payload: Path) -> pb.Answer:
+        payload.write_bytes(LIES[lie](model.read_bytes()))
+        steps = 10**9 if lie == "a_billion_steps" else task.steps
+        return pb.Answer(steps_done=steps, seconds=0.1, samples=40, loss=0.5)
 
     link = SiteLink(
         site.state / "wire",
@@ -68,7 +61,6 @@ async def _lie(site: SiteFolder, lie: str) -> None:
         site.identity,
         samples=40,
         layout=site.settings.settings["layout"],
-        software="0",
         train=train,
         notice=print,
     )

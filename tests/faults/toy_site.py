@@ -9,15 +9,8 @@ from unittest.mock import patch
 from fedcompass.deployment.operator.running_site import RunningSite
 from fedcompass.deployment.site import site_process
 from fedcompass.deployment.site.site_folder import SiteFolder
-from fedcompass.deployment.site.worker_plan import WorkerPlan, plan_of
+from fedcompass.deployment.site.site_process import worker_program as usual_program
 from fedcompass.deployment.supervision import Child, Program
-
-
-class ToyPlan(WorkerPlan):
-    """The worker of a site, but for its program."""
-
-    def program(self) -> Program:
-        return replace(WorkerPlan.program(self), module="tests.faults.toy_worker")
 
 
 class ToySite(RunningSite):
@@ -29,11 +22,10 @@ class ToySite(RunningSite):
         self._child = Child(program, restarts=1_000_000, longest_pause=5.0)
 
 
-def toy_plan(site: SiteFolder) -> ToyPlan:
-    usual = plan_of(site)
-    return ToyPlan(app=usual.app, name=usual.name, log=usual.log, settings=usual.settings)
+def toy_program(site: SiteFolder) -> Program:
+    return replace(usual_program(site), module="tests.faults.toy_worker")
 
 
 if __name__ == "__main__":
-    with patch.object(site_process, "plan_of", toy_plan):
+    with patch.object(site_process, "worker_program", toy_program):
         site_process.main()

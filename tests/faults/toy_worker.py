@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import socket
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from tests.faults.toy_training import toy_samples, toy_trained
 
-from fedcompass.deployment.site.worker_plan import SETTINGS_VARIABLE
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import die_with_parent
 
 
@@ -21,15 +20,17 @@ def answer(job: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     trained = toy_trained(model, settings["number"], job["number"], job["steps"])
     Path(job["payload"]).write_bytes(trained)
     facts = {"steps_done": job["steps"], "seconds": seconds, "loss": 0.5}
-    return {"task": job["task"], "done": {**facts, "samples": toy_samples(settings)}}
+    return {"task": job["task"], "samples": toy_samples(settings), **facts}
 
 
 def main() -> None:
     die_with_parent()
     parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--channel", type=int, required=True)
-    channel = socket.socket(fileno=parser.parse_known_args()[0].channel)
-    settings = json.loads(os.environ[SETTINGS_VARIABLE])
+    given = parser.parse_args()
+    channel = socket.socket(fileno=given.channel)
+    settings = SiteFolder(given.folder).settings.settings
 
     def say(**record: Any) -> None:
         channel.sendall(json.dumps(record).encode() + b"\n")

@@ -2,13 +2,11 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator
 
 from fedcompass.errors import SettingsError
 
 __all__ = ["Address", "is_loopback", "join_address", "split_address"]
-
-Address = Annotated[str, Field(min_length=3)]
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -21,6 +19,15 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise SettingsError(f"address is {address!r}; allowed: host:port, such as fl.example:9092")
     return host.strip("[]"), int(port)
+
+
+def _checked(address: str) -> str:
+    split_address(address)
+    return address
+
+
+Address = Annotated[str, AfterValidator(_checked)]
+"""A setting that is host:port."""
 
 
 def is_loopback(host: str) -> bool:

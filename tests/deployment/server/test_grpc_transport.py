@@ -13,7 +13,6 @@ from tests.deployment.exactly_once import audit, check_exactly_once
 from tests.deployment.fake_network import INITIAL, LAYOUT, settings, trained
 from tests.deployment.wire.loopback_wire import Papers
 
-from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.server import grpc_transport
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.grpc_transport import GrpcTransport
@@ -25,7 +24,7 @@ from fedcompass.deployment.wire.payloads import (
     payload_pieces,
     read_payload,
 )
-from fedcompass.deployment.wire.site_link import Failed, FinishedTask, SiteLink
+from fedcompass.deployment.wire.site_link import SiteLink
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.errors import LayoutMismatch, ProjectError
 
@@ -41,7 +40,7 @@ class Site:
     ) -> None:
         self.tasks: list[pb.Task] = []
         self.notices: list[str] = []
-        self.spoil: Callable[[pb.Task, FlatState], FinishedTask | Failed | None] = lambda *_: None
+        self.spoil: Callable[[Path], pb.Answer | None] = lambda _: None
         self.hold = threading.Event()
         self.hold.set()
         self._make: Callable[[], SiteLink] = lambda: SiteLink(
@@ -50,7 +49,6 @@ class Site:
             papers.identity(name),
             samples=samples,
             layout=layout_digest(LAYOUT),
-            software="0",
             train=self.train,
             notice=self.notices.append,
         )
@@ -70,14 +68,15 @@ class Site:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(attend())
 
-    async def train(self, task: pb.Task, model: Path) -> FinishedTask | Failed:
+    async def train(self, task: pb.Task, model: Path, payload: Path) -> pb.Answer:
         self.tasks.append(task)
         while not self.hold.is_set():
             await asyncio.sleep(0.01)
         start = read_payload(model, LAYOUT, "model", LAYOUT.empty())
         end = trained(start, task.number, task.steps)
-        pieces = [bytes(piece) for piece in payload_pieces(LAYOUT, task.form, end, start)]
-        return self.spoil(task, end) or FinishedTask(task.steps, 0.01, 10, 0.5, pieces)
+        payload.write_bytes(b"".join(payload_pieces(LAYOUT, task.form, end, start)))
+        usual = pb.Answer(steps_done=task.steps, seconds=0.01, samples=10, loss=0.5)
+        return self.spoil(payload) or usual
 
     @property
     def unanswered(self) -> int:
@@ -272,7 +271,7 @@ def test_a_payload_of_another_size_is_not_sent_and_cannot_be_read(
         attending(papers, "north", tmp_path / "n", transport.port) as site,
     ):
         until(lambda: transport.nodes())
-        site.spoil = lambda task, _: FinishedTask(task.steps, 0.1, 10, 0.0, [bytes(12345)])
+        site.spoil = lambda payload: pb.Answer(steps_done=payload.write_bytes(bytes(12345)))
         reply = pulled(transport, push(transport, 1))
         assert reply.payload is not None
         assert reply.payload.size == 12345
@@ -286,7 +285,7 @@ def test_a_task_that_failed_is_an_error_in_the_sites_words(papers: Papers, tmp_p
         attending(papers, "north", tmp_path / "n", transport.port) as site,
     ):
         until(lambda: transport.nodes())
-        site.spoil = lambda *_: Failed("app.py:3: no scanner")
+        site.spoil = lambda _: pb.Answer(error="app.py:3: no scanner")
         reply = pulled(transport, push(transport, 1))
         assert (reply.error, reply.payload) == ("app.py:3: no scanner", None)
 

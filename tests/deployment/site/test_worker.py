@@ -109,11 +109,9 @@ def test_a_task_trains_exactly_its_steps_and_writes_the_end_model(
     with serving(trainer, tmp_path) as talk:
         answer = talk.train(steps=5, number=3, form=form)
     assert len(trainer.batches) == 5
-    done = answer["done"]
-    assert answer["task"] == "t1"
-    assert (done["steps_done"], done["samples"]) == (5, 20)
-    assert done["seconds"] > 0
-    assert done["loss"] > 0
+    assert (answer["task"], answer["steps_done"], answer["samples"]) == ("t1", 5, 20)
+    assert answer["seconds"] > 0
+    assert answer["loss"] > 0
     _, start = start_state()
     expected = SiteRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=3).end
     if form == "model":
@@ -145,8 +143,8 @@ def test_a_task_that_is_given_up_ends_after_its_present_step(tmp_path: Path) -> 
             sleep(0.001)
         gate.opened.set()
         first, second = talk.hear(), talk.hear()
-        assert (first["task"], first["done"]["steps_done"]) == ("t1", 3)
-        assert (second["task"], second["done"]["steps_done"]) == ("t2", 2)
+        assert (first["task"], first["steps_done"]) == ("t1", 3)
+        assert (second["task"], second["steps_done"]) == ("t2", 2)
 
 
 def test_a_worker_whose_site_is_gone_ends_in_the_midst_of_a_task(tmp_path: Path) -> None:
@@ -168,8 +166,8 @@ def test_an_error_in_the_users_code_is_one_line_and_the_worker_lives_on(tmp_path
 
     trainer = CountingTrainer(hook)
     with serving(trainer, tmp_path) as talk:
-        assert talk.train() == {"task": "t1", "failed": "app.py: ValueError: no such picture"}
-        assert talk.train()["done"]["steps_done"] == 5
+        assert talk.train()["error"] == "app.py: ValueError: no such picture"
+        assert talk.train()["steps_done"] == 5
 
 
 def test_a_loss_that_is_not_finite_is_reported(tmp_path: Path) -> None:
@@ -177,19 +175,19 @@ def test_a_loss_that_is_not_finite_is_reported(tmp_path: Path) -> None:
         return outputs.sum() * float("nan")
 
     with serving(CountingTrainer(loss=nan), tmp_path) as talk:
-        told = talk.train()["failed"]
+        told = talk.train()["error"]
     assert told.startswith("the loss is nan at step 1 of 5 of task 1")
 
 
 def test_a_task_without_steps_is_refused(tmp_path: Path) -> None:
     with serving(CountingTrainer(), tmp_path) as talk:
-        assert "asks for 0 steps; a task has at least 1" in talk.train(steps=0)["failed"]
+        assert "asks for 0 steps; a task has at least 1" in talk.train(steps=0)["error"]
 
 
 def test_a_model_of_another_size_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(bytes(100))
     with serving(CountingTrainer(), tmp_path) as talk:
-        told = talk.train(model=str(tmp_path / "other"))["failed"]
+        told = talk.train(model=str(tmp_path / "other"))["error"]
     assert told == "the payload has 100 bytes; this model's has 24"
 
 
@@ -214,14 +212,14 @@ def test_a_private_worker_says_what_is_spent_and_when_nothing_is_left(tmp_path: 
     with serving(trainer, tmp_path, site) as talk:
         assert talk.hello["leaving"] == ""
         first, last = talk.train(steps=2), talk.train(steps=2)
-        assert 0 < first["spent"][0] < last["spent"][0] <= 10.0
-        assert last["done"]["steps_done"] == 1
+        assert 0 < first["epsilon"] < last["epsilon"] <= 10.0
+        assert last["steps_done"] == 1
         refused = talk.train(steps=1)
         assert refused["budget_spent"]
-        assert refused["failed"].startswith("budget spent: epsilon is ")
-        assert refused["spent"] == last["spent"] == [last["spent"][0], 1e-5]
+        assert refused["error"].startswith("budget spent: epsilon is ")
+        assert (refused["epsilon"], refused["delta"]) == (last["epsilon"], 1e-5)
     with serving(trainer, tmp_path, site) as talk:  # a restart forgets nothing
-        assert talk.hello["leaving"] == refused["failed"]
+        assert talk.hello["leaving"] == refused["error"]
 
 
 def test_an_account_that_cannot_be_read_fails_the_task_and_not_the_worker(tmp_path: Path) -> None:
@@ -230,4 +228,4 @@ def test_an_account_that_cannot_be_read_fails_the_task_and_not_the_worker(tmp_pa
     with serving(trainer, tmp_path, site) as talk:
         (tmp_path / "privacy-account.json").write_text("?")
         for _ in range(2):
-            assert "privacy account, cannot be read" in talk.train()["failed"]
+            assert "privacy account, cannot be read" in talk.train()["error"]

@@ -15,26 +15,23 @@ from time import monotonic, sleep
 import pytest
 from tests.deployment.site_apps import SLOW_APP, start_file
 
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.site.site_process import worker_program
 from fedcompass.deployment.site.worker_link import WorkerLink
-from fedcompass.deployment.site.worker_plan import WorkerPlan
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.site_link import Failed, FinishedTask
 from fedcompass.errors import WorkerLost
 
 SOON = 120.0  # seconds; only a failing test waits so long
 AT_ONCE = 10.0  # seconds; a busy machine is slow, but nobody waited for a patience to end
 
 
-def plan_in(folder: Path, app: str = SLOW_APP) -> WorkerPlan:
+def site_in(folder: Path, app: str = SLOW_APP) -> SiteFolder:
     (folder / "app.py").write_text(app)
-    return WorkerPlan(
-        app=folder / "app.py",
-        name="here",
-        log=folder / "worker.log",
-        data=folder,
-        threads=1,
-        settings={"secret": "hunter2"},
+    (folder / "site.toml").write_text(
+        'name = "here"\nserver = "127.0.0.1:9"\ndata = "."\nthreads = 1\n'
+        '[settings]\nsecret = "hunter2"\n'
     )
+    return SiteFolder(folder)
 
 
 def play(scene: Awaitable[None]) -> None:
@@ -47,10 +44,10 @@ def play(scene: Awaitable[None]) -> None:
 
 @asynccontextmanager
 async def running(
-    plan: WorkerPlan, notices: list[str] | None = None, stopping: float = 10.0
+    site: SiteFolder, notices: list[str] | None = None, stopping: float = 10.0
 ) -> AsyncIterator[WorkerLink]:
     told = [] if notices is None else notices
-    link = WorkerLink(plan, plan.log.parent, told.append, stopping=stopping)
+    link = WorkerLink(worker_program(site), told.append, stopping=stopping)
     work = asyncio.create_task(link.run())
     try:
         yield link
@@ -73,29 +70,31 @@ def test_a_worker_killed_mid_task_is_reported_at_once_and_restarted(tmp_path: Pa
     async def scene() -> None:
         notices: list[str] = []
         model = start_file(tmp_path)
-        async with running(plan, notices) as link:
+        async with running(site, notices) as link:
             assert (await link.up()).samples == 8
             first = link.pid
             assert first is not None
             assert b"hunter2" not in Path(f"/proc/{first}/cmdline").read_bytes()
-            work = asyncio.create_task(link.train(task(steps=100_000), model))
+            work = asyncio.create_task(link.train(task(steps=100_000), model, tmp_path / "first"))
             await until((tmp_path / "steps").exists)
             os.kill(first, signal.SIGKILL)
             killed = monotonic()
             with pytest.raises(WorkerLost, match="was killed by signal 9 in the midst of it"):
                 await work
             assert monotonic() - killed < AT_ONCE
-            done = await link.train(task(2), model)  # waits for the next worker
-            assert isinstance(done, FinishedTask)
+            done = await link.train(
+                task(2), model, tmp_path / "second"
+            )  # waits for the next worker
             assert done.steps_done == 3
             assert link.pid not in (None, first)
             assert len(notices) == 1
             assert "it was killed by signal 9" in notices[0]
 
-    plan = plan_in(tmp_path)
+    site = site_in(tmp_path)
     play(scene())
-    assert "hunter2" not in plan.log.read_text()
-    assert plan.log.stat().st_mode & 0o077 == 0
+    log = site.state / "worker.log"
+    assert "hunter2" not in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
 
 
 HANGS = SLOW_APP.replace("time.sleep(0.02)", "open(self.counted, 'a'); time.sleep(100_000)")
@@ -104,16 +103,16 @@ HANGS = SLOW_APP.replace("time.sleep(0.02)", "open(self.counted, 'a'); time.slee
 def test_a_task_that_is_given_up_ends_early_and_the_worker_lives_on(tmp_path: Path) -> None:
     async def scene() -> None:
         model = start_file(tmp_path)
-        async with running(plan_in(tmp_path)) as link:
-            work = asyncio.create_task(link.train(task(steps=100_000), model))
+        async with running(site_in(tmp_path)) as link:
+            work = asyncio.create_task(link.train(task(steps=100_000), model, tmp_path / "first"))
             await until((tmp_path / "steps").exists)
             first = link.pid
             work.cancel()
-            done = await link.train(task(2), model)
+            done = await link.train(task(2), model, tmp_path / "second")
             assert work.cancelled()
-            assert isinstance(done, FinishedTask)
+            assert done.steps_done == 3
             assert link.pid == first
-            assert not (tmp_path / "task-1.trained").exists()
+            assert not (tmp_path / "first").exists()
 
     play(scene())
 
@@ -121,10 +120,10 @@ def test_a_task_that_is_given_up_ends_early_and_the_worker_lives_on(tmp_path: Pa
 def test_a_worker_that_hangs_is_killed_when_its_task_is_given_up(tmp_path: Path) -> None:
     async def scene() -> None:
         model = start_file(tmp_path)
-        async with running(plan_in(tmp_path, HANGS), stopping=0.2) as link:
+        async with running(site_in(tmp_path, HANGS), stopping=0.2) as link:
             await link.up()
             first = link.pid
-            work = asyncio.create_task(link.train(task(), model))
+            work = asyncio.create_task(link.train(task(), model, tmp_path / "first"))
             await until((tmp_path / "steps").exists)
             work.cancel()
             await asyncio.wait([work])
@@ -137,28 +136,27 @@ def test_a_mistake_in_training_names_the_apps_file_and_line_but_no_folder(tmp_pa
     home = tmp_path / "north ward"
     home.mkdir()
     app = SLOW_APP.replace("time.sleep(0.02)", "self.counted.with_name('a.csv').read_text()")
-    plan = plan_in(home, app)
+    site = site_in(home, app)
 
     async def scene() -> None:
-        async with running(plan) as link:
-            done = await link.train(task(), start_file(tmp_path))
-        assert isinstance(done, Failed)
+        async with running(site) as link:
+            done = await link.train(task(), start_file(tmp_path), home / "first")
         found = r"app\.py:\d+ in train_step: FileNotFoundError: .*'a\.csv'"
-        assert re.search(found, done.reason)
-        assert "ward" not in done.reason
+        assert re.search(found, done.error)
+        assert "ward" not in done.error
 
     play(scene())
-    assert str(home) in plan.log.read_text()  # at the site, whole
+    assert str(home) in (site.state / "worker.log").read_text()  # at the site, whole
 
 
 def test_a_mistake_in_the_app_is_told_in_one_line_with_its_place(tmp_path: Path) -> None:
-    plan = plan_in(tmp_path, "import torch\n\nx = torch.nothing\n")
+    site = site_in(tmp_path, "import torch\n\nx = torch.nothing\n")
 
     async def scene() -> None:
         notices: list[str] = []
-        async with running(plan, notices):
+        async with running(site, notices):
             await until(lambda: notices)
-        assert f"{plan.app}:3 in <module>: AttributeError: module 'torch' has no" in notices[0]
+        assert f"{site.app}:3 in <module>: AttributeError: module 'torch' has no" in notices[0]
         assert "\n" not in notices[0]
 
     play(scene())
@@ -167,12 +165,11 @@ def test_a_mistake_in_the_app_is_told_in_one_line_with_its_place(tmp_path: Path)
 PARENT = """
 import asyncio, sys
 from pathlib import Path
+from fedcompass.deployment.site.site_folder import SiteFolder
+from fedcompass.deployment.site.site_process import worker_program
 from fedcompass.deployment.site.worker_link import WorkerLink
-from fedcompass.deployment.site.worker_plan import WorkerPlan
-at = Path(sys.argv[1])
-plan = WorkerPlan(app=at / "app.py", name="here", log=at / "worker.log", data=at)
 async def main():
-    link = WorkerLink(plan, at)
+    link = WorkerLink(worker_program(SiteFolder(Path(sys.argv[1]))))
     work = asyncio.create_task(link.run())
     await link.up()
     print(link.pid, flush=True)
@@ -190,7 +187,7 @@ def lives(pid: int) -> bool:
 
 
 def test_nothing_is_left_behind_when_the_sites_process_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(SLOW_APP)
+    site_in(tmp_path)
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, tmp_path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )

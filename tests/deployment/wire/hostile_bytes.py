@@ -15,17 +15,24 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from tests.faults.tally import put_section
+from tests.secure_aggregation.conversations import Conversation, some_terms, vectors_for
 
 from fedcompass.aggregation import RefusedUpdate
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.operator.site_requests import make_request, read_request
 from fedcompass.deployment.server.grpc_transport import facts_of
-from fedcompass.deployment.server.replies import TaskReport, read_task_report
+from fedcompass.deployment.server.replies import (
+    TaskReport,
+    read_greeting,
+    read_spent,
+    read_task_report,
+)
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.decoding import (
     MOST_MESSAGE_BYTES,
@@ -35,11 +42,14 @@ from fedcompass.deployment.wire.decoding import (
     read_from_site,
     read_model_request,
     read_piece,
+    read_sum_part,
 )
 from fedcompass.deployment.wire.payloads import payload_bytes, payload_pieces, read_payload
+from fedcompass.deployment.wire.sum_parts import Begin, lacking, read_begin, read_lacking
 from fedcompass.deployment.wire.task_book import GivenTask, problem_of
 from fedcompass.errors import FedcompassError
 from fedcompass.scheduling.commands import StartTraining
+from fedcompass.secure_aggregation.codec import from_member, to_bytes, to_member
 
 TASK, DIGEST = "A" * 22, "0" * 64
 MOST_GROWTH = 64  # MB: some dozens of the longest message
@@ -59,6 +69,9 @@ GIVEN = GivenTask(
     form="model",
     payload_bytes=100,
 )
+TERMS = some_terms(5)
+TALK = Conversation(TERMS, vectors_for(TERMS))
+TALK.play()
 _FILE = Path(tempfile.gettempdir()) / f"hostile-{os.getpid()}"
 
 
@@ -75,8 +88,16 @@ def read_answer(raw: bytes) -> None:
     if part.WhichOneof("kind") == "answer":
         problem = problem_of(GIVEN, part.answer)
         assert problem is None or problem.isprintable()
-        found = read_task_report(facts_of(GIVEN, part.answer), ORDER)
-        assert isinstance(found, TaskReport | RefusedUpdate)
+        facts = facts_of(GIVEN, part.answer)
+        assert isinstance(read_task_report(facts, ORDER), TaskReport | RefusedUpdate)
+        assert all(0 <= value < float("inf") for value in read_spent(facts).values())
+        read_greeting(facts)  # of a site whose budget is spent
+
+
+def read_sum_message(raw: bytes) -> None:
+    """Read what a member of a secure round sends, as the server does."""
+    if read_lacking(raw) is None:
+        from_member(raw, TERMS, TERMS.members[0])
 
 
 def read_model(raw: bytes) -> None:
@@ -104,6 +125,11 @@ MESSAGES: dict[Callable[[bytes], object], list[bytes]] = {
         pb.FromSite(
             hello=pb.Hello(protocol=1, software="0.1.0", process="0" * 32, samples=5, layout=DIGEST)
         ).SerializeToString(),
+        pb.FromSite(
+            hello=pb.Hello(
+                software="0.1.0", process="0" * 32, layout=DIGEST, leaving="budget spent"
+            )
+        ).SerializeToString(),
         pb.FromSite(heartbeat=pb.Heartbeat(task=TASK)).SerializeToString(),
     ],
     read_model_request: [pb.ModelRequest(task=TASK, offset=7).SerializeToString()],
@@ -118,7 +144,12 @@ MESSAGES: dict[Callable[[bytes], object], list[bytes]] = {
                 seconds=0.5,
                 samples=9,
                 loss=0.1,
+                epsilon=2.5,
+                delta=1e-5,
             )
+        ).SerializeToString(),
+        pb.AnswerPart(
+            answer=pb.Answer(task=TASK, error="spent", budget_spent=True, epsilon=4.0, delta=1e-5)
         ).SerializeToString(),
         pb.AnswerPart(answer=pb.Answer(task=TASK, error="it failed")).SerializeToString(),
         pb.AnswerPart(data=bytes(range(256))).SerializeToString(),
@@ -128,6 +159,16 @@ MESSAGES: dict[Callable[[bytes], object], list[bytes]] = {
         for form in ("model", "change-bfloat16")
     ],
     read_csr: [_a_request()],
+    read_sum_part: [
+        pb.SumPart(data=bytes(100)).SerializeToString(),
+        pb.SumPart(data=b"{}", last=True).SerializeToString(),
+    ],
+    read_sum_message: [lacking([1, 2]), *map(to_bytes, TALK.heard)],
+    to_member: [to_bytes(sent.message) for sent in TALK.told],
+    read_begin: [
+        Begin(replace(TERMS, run="run" * 100), {1: (0.2, 0.2)}, max_norm).to_bytes()
+        for max_norm in (None, 10.0)
+    ],
     read_from_server: [
         pb.FromServer(
             task=pb.Task(
@@ -143,6 +184,7 @@ MESSAGES: dict[Callable[[bytes], object], list[bytes]] = {
         ).SerializeToString(),
         pb.FromServer(welcome=pb.Welcome(protocol=1, site="north")).SerializeToString(),
         pb.FromServer(withdrawn=pb.Withdrawn(task=TASK)).SerializeToString(),
+        pb.FromServer(sum=pb.SumRound(id=TASK)).SerializeToString(),
     ],
     read_piece: [pb.Piece(data=bytes(100)).SerializeToString()],
     read_answer_reply: [
@@ -152,6 +194,7 @@ MESSAGES: dict[Callable[[bytes], object], list[bytes]] = {
 }
 
 BITS = [b"\x00", b"\xff" * 9 + b"\x01", b"\x80" * 10, b"\x0a\xff\xff\xff\xff\x0f", b"\x0b" * 200]
+BITS += [b"[" * 5000, b"9" * 5000]  # of JSON
 
 
 def damaged(chance: random.Random, message: bytes, others: list[bytes]) -> bytes:

@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
@@ -20,8 +21,9 @@ from fedcompass.deployment.wire.connections import Identity, listen, open_channe
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.service import FederationService
-from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
+from fedcompass.deployment.wire.site_link import SiteLink, Train
 from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of, roster_text
+from fedcompass.deployment.wire.task_book import GivenTask
 
 LAYOUT = "0" * 64
 MODEL = bytes(range(256)) * 20_000  # 5 MB: some pieces
@@ -29,22 +31,23 @@ UPDATE = bytes(reversed(range(256))) * 20_000
 SERVICE = "/fedcompass.wire.v1.Federation/"
 LONGEST = 20.0  # seconds that anything here may take
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class Papers:
-    """A federation's certificates and its roster."""
+    """A federation's certificates and its roster; made unless they are there."""
 
     def __init__(self, folder: Path, *sites: str) -> None:
-        self.folder = folder
-        folder.mkdir(exist_ok=True)
-        make_authority(folder, "trial")
-        make_server_certificate(folder, folder, [])
+        self.folder, self.roster = folder, folder / "roster.toml"
         self.server = Identity(folder / "ca.crt", folder / "server.crt", folder / "server.key")
-        for site in sites:
-            self.certify(site)
-        self.roster = folder / "roster.toml"
-        self.list_only(*sites)
+        if not self.roster.exists():
+            folder.mkdir(exist_ok=True)
+            make_authority(folder, "trial")
+            make_server_certificate(folder, folder, [])
+            for site in sites:
+                self.certify(site)
+            self.list_only(*sites)
 
     def certify(self, site: str, days: int = 30) -> Identity:
         home = self.folder / site
@@ -75,19 +78,26 @@ class Server:
         self.answers = service._answers
 
     def give(self, site: str, number: int = 1, model: bytes = MODEL, **fields: Any) -> Any:
-        digest, size = self.service.publish([model])
-        known: dict[str, Any] = {
-            "site": site,
-            "run": "trial",
-            "number": number,
-            "steps": 3,
-            "version": 0,
-            "model": digest,
-            "model_bytes": size,
-            "form": "model",
-            "payload_bytes": len(UPDATE),
-        }
-        return self.service.give(**{**known, **fields})
+        return give(self.service, site, number, self.service.publish([model]), **fields)
+
+
+def give(
+    service: FederationService, site: str, number: int, published: tuple[str, int], **fields: Any
+) -> GivenTask:
+    """Give a site a task that starts from a published model."""
+    model, model_bytes = published
+    known: dict[str, Any] = {
+        "site": site,
+        "run": "trial",
+        "number": number,
+        "steps": 3,
+        "version": 0,
+        "model": model,
+        "model_bytes": model_bytes,
+        "form": "model",
+        "payload_bytes": len(UPDATE),
+    }
+    return service.give(**{**known, **fields})
 
 
 @asynccontextmanager
@@ -127,6 +137,14 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def link_of(
+    papers: Papers, name: str, folder: Path, address: str, train: Train, **options: Any
+) -> SiteLink:
+    """A site's link whose tasks are trained by `train`."""
+    known: dict[str, Any] = {"samples": 100, "layout": LAYOUT}
+    return SiteLink(folder, address, papers.identity(name), train=train, **{**known, **options})
+
+
 class Site:
     """A site that answers every task with `UPDATE`."""
 
@@ -137,22 +155,14 @@ class Site:
         self.notices: list[str] = []
         self.hold = asyncio.Event()
         self.hold.set()
-        self.link = SiteLink(
-            folder,
-            address,
-            papers.identity(name),
-            samples=100,
-            layout=options.pop("layout", LAYOUT),
-            software="0.1.0",
-            train=self.train,
-            notice=self.notices.append,
-            **options,
-        )
+        notice = self.notices.append
+        self.link = link_of(papers, name, folder, address, self.train, notice=notice, **options)
 
-    async def train(self, task: pb.Task, model: Path) -> FinishedTask:
+    async def train(self, task: pb.Task, model: Path, payload: Path) -> pb.Answer:
         self.trained.append((task, model.read_bytes()))
         await self.hold.wait()
-        return FinishedTask(task.steps, 0.5, 100, 0.25, [UPDATE])
+        payload.write_bytes(UPDATE)
+        return pb.Answer(steps_done=task.steps, seconds=0.5, samples=100, loss=0.25)
 
 
 @asynccontextmanager
@@ -189,6 +199,16 @@ def play(scene: Awaitable[_T], seconds: float = 60.0) -> _T:
             return await scene
 
     return asyncio.run(bounded())
+
+
+def played(scene: Callable[_P, Awaitable[None]]) -> Callable[_P, None]:
+    """A test that is a scene."""
+
+    @wraps(scene)
+    def test(*arguments: _P.args, **named: _P.kwargs) -> None:
+        play(scene(*arguments, **named))
+
+    return test
 
 
 async def write(call: Any, message: Any) -> None:

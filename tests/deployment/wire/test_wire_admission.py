@@ -19,6 +19,7 @@ from tests.deployment.wire.loopback_wire import (
     cut,
     hello,
     play,
+    played,
     serving,
     to_end,
     until,
@@ -64,22 +65,20 @@ def foreign_files(foreign: Papers) -> tuple[Path, Path]:
     return identity.certificate, identity.key
 
 
-def test_a_caller_without_a_certificate_gets_nothing(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server:
-            context = ssl.create_default_context(cafile=str(papers.server.authority))
-            context.set_alpn_protocols(["h2"])
-            reader, writer = await asyncio.open_connection(
-                "127.0.0.1", server.port, ssl=context, server_hostname="localhost"
-            )
-            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            came = b""
-            with suppress(ssl.SSLError, ConnectionError):
-                came = await reader.read(100)
-            assert came == b""
-            writer.close()
-
-    play(scene())
+@played
+async def test_a_caller_without_a_certificate_gets_nothing(papers: Papers, tmp_path: Path) -> None:
+    async with serving(papers, tmp_path / "server") as server:
+        context = ssl.create_default_context(cafile=str(papers.server.authority))
+        context.set_alpn_protocols(["h2"])
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.port, ssl=context, server_hostname="localhost"
+        )
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        came = b""
+        with suppress(ssl.SSLError, ConnectionError):
+            came = await reader.read(100)
+        assert came == b""
+        writer.close()
 
 
 def test_a_certificate_that_is_not_on_the_roster_is_told_so(tmp_path: Path) -> None:
@@ -153,85 +152,77 @@ def test_a_damaged_roster_changes_nothing_until_it_is_mended(tmp_path: Path) -> 
     play(scene())
 
 
-def test_a_second_process_with_the_same_certificate_is_refused(
+@played
+async def test_a_second_process_with_the_same_certificate_is_refused(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            attending(papers, "north", tmp_path / "one", server.address) as one,
-        ):
-            await until(lambda: one.link.name)
-            code, told = await status_of(papers.identity("north"), server.address)
-            assert code is grpc.StatusCode.ALREADY_EXISTS
-            assert "another process is connected as north" in told
-            assert one.link.name == "north"
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        attending(papers, "north", tmp_path / "one", server.address) as one,
+    ):
+        await until(lambda: one.link.name)
+        code, told = await status_of(papers.identity("north"), server.address)
+        assert code is grpc.StatusCode.ALREADY_EXISTS
+        assert "another process is connected as north" in told
+        assert one.link.name == "north"
 
 
-def test_the_same_process_that_connects_anew_replaces_its_old_stream(
+@played
+async def test_the_same_process_that_connects_anew_replaces_its_old_stream(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as caller,
-        ):
-            first = await caller.attend(hello())
-            await first.read()
-            before = server.service.sites["north"]
-            second = await caller.attend(hello())
-            await second.read()
-            assert await first.read() is grpc.aio.EOF
-            assert server.service.sites["north"] is not before
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        first = await caller.attend(hello())
+        await first.read()
+        before = server.service.sites["north"]
+        second = await caller.attend(hello())
+        await second.read()
+        assert await first.read() is grpc.aio.EOF
+        assert server.service.sites["north"] is not before
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [({"protocol": 2}, "speaks protocol 2"), ({"layout": "f" * 64}, "other names, shapes")],
 )
-def test_a_site_of_another_version_or_model_is_told_so(
+@played
+async def test_a_site_of_another_version_or_model_is_told_so(
     fields: dict[str, object], told: str, papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as caller,
-        ):
-            call = await caller.attend(hello(**fields))
-            with pytest.raises(grpc.aio.AioRpcError, match=told):
-                await call.read()
-            assert server.service.sites == {}
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        call = await caller.attend(hello(**fields))
+        with pytest.raises(grpc.aio.AioRpcError, match=told):
+            await call.read()
+        assert server.service.sites == {}
 
 
-def test_half_open_and_garbage_connections_are_dropped_and_sites_go_on(
+@played
+async def test_half_open_and_garbage_connections_are_dropped_and_sites_go_on(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server", QUICK) as server,
-            attending(papers, "north", tmp_path / "north", server.address, limits=QUICK),
-        ):
-            await until(lambda: "north" in server.service.sites)
-            strangers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
-            for number, stranger in enumerate(strangers):
-                stranger.setblocking(False)
-                if number % 2:
-                    with_garbage(stranger)
-            server.give("north")
-            await until(lambda: server.received)
-            await until(lambda: all(is_closed(stranger) for stranger in strangers))
-            async with attending(papers, "south", tmp_path / "south", server.address):
-                await until(lambda: "south" in server.service.sites)
-            for stranger in strangers:
-                stranger.close()
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server", QUICK) as server,
+        attending(papers, "north", tmp_path / "north", server.address, limits=QUICK),
+    ):
+        await until(lambda: "north" in server.service.sites)
+        strangers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+        for number, stranger in enumerate(strangers):
+            stranger.setblocking(False)
+            if number % 2:
+                with_garbage(stranger)
+        server.give("north")
+        await until(lambda: server.received)
+        await until(lambda: all(is_closed(stranger) for stranger in strangers))
+        async with attending(papers, "south", tmp_path / "south", server.address):
+            await until(lambda: "south" in server.service.sites)
+        for stranger in strangers:
+            stranger.close()
 
 
 def with_garbage(stranger: socket.socket) -> None:
@@ -268,34 +259,30 @@ def test_a_site_tries_again_while_its_certificate_is_being_replaced(
     play(scene())
 
 
-def test_one_certificate_has_only_so_many_connections(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server", Limits(site_connections=2)) as server:
-            task = server.give("north")
-            async with AsyncExitStack() as open_ones:
-                for number in range(3):
-                    channel = open_channel(server.address, papers.identity("north"))
-                    caller = Caller(await open_ones.enter_async_context(channel))
-                    call = caller.open_submit()
-                    await caller.write(call, answer_to(task.id))
-                    if number < 2:
-                        await call.read()
-                with pytest.raises(grpc.aio.AioRpcError, match="has 2 connections open"):
+@played
+async def test_one_certificate_has_only_so_many_connections(papers: Papers, tmp_path: Path) -> None:
+    async with serving(papers, tmp_path / "server", Limits(site_connections=2)) as server:
+        task = server.give("north")
+        async with AsyncExitStack() as open_ones:
+            for number in range(3):
+                channel = open_channel(server.address, papers.identity("north"))
+                caller = Caller(await open_ones.enter_async_context(channel))
+                call = caller.open_submit()
+                await caller.write(call, answer_to(task.id))
+                if number < 2:
                     await call.read()
+            with pytest.raises(grpc.aio.AioRpcError, match="has 2 connections open"):
+                await call.read()
 
-    play(scene())
 
-
-def test_two_servers_do_not_share_a_port_or_a_folder(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server:
-            with pytest.raises(ProjectError, match="cannot listen at"):
-                await listen(server.service.handler(), server.address, papers.server, Limits())
-            with pytest.raises(BlockingIOError):
-                async with serving(papers, tmp_path / "server"):
-                    pass
-
-    play(scene())
+@played
+async def test_two_servers_do_not_share_a_port_or_a_folder(papers: Papers, tmp_path: Path) -> None:
+    async with serving(papers, tmp_path / "server") as server:
+        with pytest.raises(ProjectError, match="cannot listen at"):
+            await listen(server.service.handler(), server.address, papers.server, Limits())
+        with pytest.raises(BlockingIOError):
+            async with serving(papers, tmp_path / "server"):
+                pass
 
 
 def test_a_server_with_a_damaged_certificate_says_so(papers: Papers, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.deployment.wire.loopback_wire import (
     cut,
     hello,
     play,
+    played,
     serving,
     to_end,
 )
@@ -26,102 +27,92 @@ from fedcompass.deployment.wire.limits import Limits
 UNKNOWN = "this site has no task of this id"
 
 
-def test_an_answer_to_another_sites_task_is_refused_and_the_task_goes_on(
+@played
+async def test_an_answer_to_another_sites_task_is_refused_and_the_task_goes_on(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as north,
-            calling(papers, "south", server.address) as south,
-        ):
-            task = server.give("north")
-            reply = await south.submit(answer_to(task.id), *cut(UPDATE))
-            assert reply.receipt == pb.Receipt(task=task.id, reason=UNKNOWN)
-            with pytest.raises(grpc.aio.AioRpcError, match="no open task of this id"):
-                await south.fetch(task.id)
-            assert await north.fetch(task.id) == MODEL
-            reply = await north.submit(answer_to(task.id), *cut(UPDATE))
-            assert reply.receipt.accepted
-            reply = await south.submit(answer_to(task.id))
-            assert reply.receipt == pb.Receipt(task=task.id, reason=UNKNOWN)
-            assert len(server.received) == 1
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as north,
+        calling(papers, "south", server.address) as south,
+    ):
+        task = server.give("north")
+        reply = await south.submit(answer_to(task.id), *cut(UPDATE))
+        assert reply.receipt == pb.Receipt(task=task.id, reason=UNKNOWN)
+        with pytest.raises(grpc.aio.AioRpcError, match="no open task of this id"):
+            await south.fetch(task.id)
+        assert await north.fetch(task.id) == MODEL
+        reply = await north.submit(answer_to(task.id), *cut(UPDATE))
+        assert reply.receipt.accepted
+        reply = await south.submit(answer_to(task.id))
+        assert reply.receipt == pb.Receipt(task=task.id, reason=UNKNOWN)
+        assert len(server.received) == 1
 
 
-def test_a_repeated_answer_gets_its_old_receipt_and_other_content_a_refusal(
+@played
+async def test_a_repeated_answer_gets_its_old_receipt_and_other_content_a_refusal(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as caller,
-        ):
-            task = server.give("north")
-            first = await caller.submit(answer_to(task.id), *cut(UPDATE))
-            assert await caller.submit(answer_to(task.id)) == first
-            reply = await caller.submit(answer_to(task.id, MODEL))
-            assert (reply.receipt.accepted, reply.receipt.reason) == (
-                False,
-                "this task was answered already, with other content",
-            )
-            assert len(server.received) == 1
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        task = server.give("north")
+        first = await caller.submit(answer_to(task.id), *cut(UPDATE))
+        assert await caller.submit(answer_to(task.id)) == first
+        reply = await caller.submit(answer_to(task.id, MODEL))
+        assert (reply.receipt.accepted, reply.receipt.reason) == (
+            False,
+            "this task was answered already, with other content",
+        )
+        assert len(server.received) == 1
 
 
-def test_a_payload_of_the_wrong_size_or_form_is_refused_before_it_is_sent(
+@played
+async def test_a_payload_of_the_wrong_size_or_form_is_refused_before_it_is_sent(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as caller,
-        ):
-            wrong: list[dict[str, Any]] = [{"payload_bytes": 300_000_000}, {"form": "zip"}]
-            for number, fields in enumerate(wrong, 1):
-                task = server.give("north", number)
-                await caller.submit(answer_to(task.id, **fields))
-                received, _ = server.received[-1]
-                assert received.payload is None
-                assert received.problem is not None
-            assert "300000000 bytes; this model's has 5120000" in str(server.received[0][0].problem)
-            assert list((tmp_path / "server" / "uploads").iterdir()) == []
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        wrong: list[dict[str, Any]] = [{"payload_bytes": 300_000_000}, {"form": "zip"}]
+        for number, fields in enumerate(wrong, 1):
+            task = server.give("north", number)
+            await caller.submit(answer_to(task.id, **fields))
+            received, _ = server.received[-1]
+            assert received.payload is None
+            assert received.problem is not None
+        assert "300000000 bytes; this model's has 5120000" in str(server.received[0][0].problem)
+        assert list((tmp_path / "server" / "uploads").iterdir()) == []
 
 
-def test_more_bytes_than_announced_are_not_written(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as caller,
-        ):
-            task = server.give("north", payload_bytes=PIECE_BYTES + 1)
-            answer = answer_to(task.id, payload_bytes=PIECE_BYTES + 1)
-            with pytest.raises(grpc.aio.AioRpcError, match="more than the 1048577 bytes"):
-                await caller.submit(answer, *cut(UPDATE))
-            [part] = (tmp_path / "server" / "uploads").iterdir()
-            assert part.stat().st_size == PIECE_BYTES
-
-    play(scene())
+@played
+async def test_more_bytes_than_announced_are_not_written(papers: Papers, tmp_path: Path) -> None:
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        task = server.give("north", payload_bytes=PIECE_BYTES + 1)
+        answer = answer_to(task.id, payload_bytes=PIECE_BYTES + 1)
+        with pytest.raises(grpc.aio.AioRpcError, match="more than the 1048577 bytes"):
+            await caller.submit(answer, *cut(UPDATE))
+        [part] = (tmp_path / "server" / "uploads").iterdir()
+        assert part.stat().st_size == PIECE_BYTES
 
 
-def test_bytes_with_another_digest_are_thrown_away(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as caller,
-        ):
-            task = server.give("north")
-            with pytest.raises(grpc.aio.AioRpcError, match="do not have the digest") as raised:
-                await caller.submit(answer_to(task.id, digest="f" * 64), *cut(UPDATE))
-            assert raised.value.code() is grpc.StatusCode.DATA_LOSS
-            assert list((tmp_path / "server" / "uploads").iterdir()) == []
-            assert (await caller.submit(answer_to(task.id), *cut(UPDATE))).receipt.accepted
-
-    play(scene())
+@played
+async def test_bytes_with_another_digest_are_thrown_away(papers: Papers, tmp_path: Path) -> None:
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        task = server.give("north")
+        with pytest.raises(grpc.aio.AioRpcError, match="do not have the digest") as raised:
+            await caller.submit(answer_to(task.id, digest="f" * 64), *cut(UPDATE))
+        assert raised.value.code() is grpc.StatusCode.DATA_LOSS
+        assert list((tmp_path / "server" / "uploads").iterdir()) == []
+        assert (await caller.submit(answer_to(task.id), *cut(UPDATE))).receipt.accepted
 
 
 def test_a_site_that_sends_a_byte_at_a_time_is_given_up(papers: Papers, tmp_path: Path) -> None:
@@ -171,52 +162,48 @@ def test_a_site_that_stops_reading_its_model_is_given_up(papers: Papers, tmp_pat
     play(scene(), 15)
 
 
-def test_a_message_that_is_too_long_is_refused_by_its_length(
+@played
+async def test_a_message_that_is_too_long_is_refused_by_its_length(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address, unlimited=True) as caller,
-        ):
-            task = server.give("north")
-            call = caller.open_submit()
-            await caller.write(call, answer_to(task.id, error="x" * (PIECE_BYTES + 20_000)))
-            with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await call.read()
-            assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert server.received == []
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address, unlimited=True) as caller,
+    ):
+        task = server.give("north")
+        call = caller.open_submit()
+        await caller.write(call, answer_to(task.id, error="x" * (PIECE_BYTES + 20_000)))
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call.read()
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert server.received == []
 
 
 @pytest.mark.parametrize("method", ["Attend", "FetchModel", "Submit"])
-def test_garbage_ends_its_call_with_one_line(method: str, papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as caller,
-        ):
-            for garbage in (b"\xff" * 50, b"\x0a\x05\x0a\x03abc"):
-                with pytest.raises(grpc.aio.AioRpcError) as raised:
-                    await caller.send_raw(method, garbage)
-                assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-                assert "\n" not in raised.value.details()
-
-    play(scene())
-
-
-def test_an_unknown_method_is_refused(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            calling(papers, "north", server.address) as caller,
-        ):
+@played
+async def test_garbage_ends_its_call_with_one_line(
+    method: str, papers: Papers, tmp_path: Path
+) -> None:
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        for garbage in (b"\xff" * 50, b"\x0a\x05\x0a\x03abc"):
             with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await caller.send_raw("Shutdown", b"")
-            assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+                await caller.send_raw(method, garbage)
+            assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "\n" not in raised.value.details()
 
-    play(scene())
+
+@played
+async def test_an_unknown_method_is_refused(papers: Papers, tmp_path: Path) -> None:
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await caller.send_raw("Shutdown", b"")
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_a_flood_on_one_stream_is_read_slowly_and_others_are_served(
@@ -246,11 +233,9 @@ def test_a_flood_on_one_stream_is_read_slowly_and_others_are_served(
     play(scene(), 15)
 
 
-def test_task_ids_are_long_and_random(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server:
-            ids = [server.give("north", number, model=b"m").id for number in range(20)]
-            assert len(set(ids)) == 20
-            assert {len(task) for task in ids} == {22}  # 128 bits
-
-    play(scene())
+@played
+async def test_task_ids_are_long_and_random(papers: Papers, tmp_path: Path) -> None:
+    async with serving(papers, tmp_path / "server") as server:
+        ids = [server.give("north", number, model=b"m").id for number in range(20)]
+        assert len(set(ids)) == 20
+        assert {len(task) for task in ids} == {22}  # 128 bits

@@ -76,6 +76,22 @@ def test_a_message_that_cannot_be_right_is_refused_with_one_line(
         read(raw)
 
 
+def test_every_text_of_the_wire_has_a_form_or_becomes_one_line() -> None:
+    texts = {
+        field.name
+        for message in pb.DESCRIPTOR.message_types_by_name.values()
+        for field in message.fields
+        if field.type == field.TYPE_STRING
+    }
+    assert texts == set(decoding._FORMS) | set(decoding._FREE)
+
+
+def test_an_error_of_blanks_is_no_error_and_a_failed_answer_needs_no_payload() -> None:
+    with pytest.raises(WireError, match="form is ''"):
+        read_answer_part(part(error="\n", form="", digest=""))
+    assert read_answer_part(part(error="x", form="", digest="")).answer.error == "x"
+
+
 def test_texts_become_one_short_line() -> None:
     message = read_answer_part(part(error="no\x1b[31m\nluck " * 1000))
     assert len(message.answer.error) <= 300
@@ -119,7 +135,7 @@ def test_no_answer_whatever_does_more_than_be_refused(answer: pb.Answer) -> None
 
 
 def test_damaged_messages_are_taken_or_refused_and_nothing_else() -> None:
-    counts = run(5_000, seconds=60)
+    counts = run(8_000, seconds=60)
     for read in MESSAGES:
         assert counts[f"{read.__name__} taken"] > 10
         assert counts[f"{read.__name__} refused"] > 100

@@ -15,64 +15,59 @@ from tests.deployment.wire.loopback_wire import (
     cut,
     digest,
     play,
+    played,
     serving,
     until,
 )
 
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
-from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.outbox import Outbox
-from fedcompass.deployment.wire.site_link import Failed
 from fedcompass.errors import WorkerLost
 
 
-def test_a_site_gets_its_task_and_model_and_the_server_its_answer(
+@played
+async def test_a_site_gets_its_task_and_model_and_the_server_its_answer(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            attending(papers, "north", tmp_path / "north", server.address) as north,
-        ):
-            await until(lambda: "north" in server.service.sites)
-            task = server.give("north")
-            await until(lambda: server.received)
-            [(received, content)] = server.received
-            assert (received.task, content, received.problem) == (task, UPDATE, None)
-            assert received.answer.steps_done == 3
-            assert received.answer.digest == digest(UPDATE)
-            [(seen, model)] = north.trained
-            assert (seen.id, model) == (task.id, MODEL)
-            await until(lambda: not list((tmp_path / "north" / "answers").iterdir()))
-            assert list((tmp_path / "server" / "uploads").iterdir()) == []
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        attending(papers, "north", tmp_path / "north", server.address) as north,
+    ):
+        await until(lambda: "north" in server.service.sites)
+        task = server.give("north")
+        await until(lambda: server.received)
+        [(received, content)] = server.received
+        assert (received.task, content, received.problem) == (task, UPDATE, None)
+        assert received.answer.steps_done == 3
+        assert received.answer.digest == digest(UPDATE)
+        [(seen, model)] = north.trained
+        assert (seen.id, model) == (task.id, MODEL)
+        await until(lambda: not list((tmp_path / "north" / "answers").iterdir()))
+        assert list((tmp_path / "server" / "uploads").iterdir()) == []
 
 
-def test_a_model_is_fetched_once_for_all_tasks_that_start_from_it(
+@played
+async def test_a_model_is_fetched_once_for_all_tasks_that_start_from_it(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            attending(papers, "north", tmp_path / "north", server.address) as north,
-        ):
-            server.give("north", 1)
-            await until(lambda: len(server.received) == 1)
-            for path in (tmp_path / "server" / "models").iterdir():
-                path.write_bytes(b"")  # who fetched it again would notice
-            task = server.service.give(
-                **{
-                    **{name: getattr(server.received[0][0].task, name) for name in FIELDS},
-                    "number": 2,
-                }
-            )
-            await until(lambda: len(server.received) == 2)
-            assert [model for _, model in north.trained] == [MODEL, MODEL]
-            assert server.received[1][0].task == task
-
-    play(scene())
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        attending(papers, "north", tmp_path / "north", server.address) as north,
+    ):
+        server.give("north", 1)
+        await until(lambda: len(server.received) == 1)
+        for path in (tmp_path / "server" / "models").iterdir():
+            path.write_bytes(b"")  # who fetched it again would notice
+        task = server.service.give(
+            **{
+                **{name: getattr(server.received[0][0].task, name) for name in FIELDS},
+                "number": 2,
+            }
+        )
+        await until(lambda: len(server.received) == 2)
+        assert [model for _, model in north.trained] == [MODEL, MODEL]
+        assert server.received[1][0].task == task
 
 
 FIELDS = (
@@ -87,175 +82,159 @@ FIELDS = (
 )
 
 
-def test_a_site_that_was_away_gets_its_task_when_it_connects(
+@played
+async def test_a_site_that_was_away_gets_its_task_when_it_connects(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server:
-            server.give("north")
-            async with attending(papers, "north", tmp_path / "north", server.address):
-                await until(lambda: server.received)
-
-    play(scene())
-
-
-def test_a_withdrawn_task_ends_its_training_and_its_answer_is_refused(
-    papers: Papers, tmp_path: Path
-) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            attending(papers, "north", tmp_path / "north", server.address) as north,
-            calling(papers, "north", server.address) as caller,
-        ):
-            north.hold.clear()
-            task = server.give("north")
-            await until(lambda: north.trained)
-            server.service.withdraw(task)
-            await until(lambda: north.link.task is None)
-            reply = await caller.submit(answer_to(task.id))
-            assert reply.receipt == pb.Receipt(
-                task=task.id, reason="it came too late: the task was given up"
-            )
-            assert server.received == []
-
-    play(scene())
-
-
-def test_a_newer_task_ends_the_older_ones_training(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            attending(papers, "north", tmp_path / "north", server.address) as north,
-        ):
-            north.hold.clear()
-            server.give("north", 1)
-            await until(lambda: len(north.trained) == 1)
-            server.give("north", 2)
-            await until(lambda: len(north.trained) == 2)
-            north.hold.set()
+    async with serving(papers, tmp_path / "server") as server:
+        server.give("north")
+        async with attending(papers, "north", tmp_path / "north", server.address):
             await until(lambda: server.received)
-            assert [received.task.number for received, _ in server.received] == [2]
-
-    play(scene())
 
 
-def test_a_failed_task_is_told_in_one_line(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server") as server,
-            attending(papers, "north", tmp_path / "north", server.address) as north,
-        ):
-            outcomes: list[Failed | Exception] = [
-                Failed("loss is nan\nat step 3"),
-                WorkerLost("the worker died"),
-                ZeroDivisionError("division by zero"),
-            ]
-            lines = [
-                "loss is nan at step 3",
-                "the worker died",
-                "ZeroDivisionError: division by zero",
-            ]
+@played
+async def test_a_withdrawn_task_ends_its_training_and_its_answer_is_refused(
+    papers: Papers, tmp_path: Path
+) -> None:
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        attending(papers, "north", tmp_path / "north", server.address) as north,
+        calling(papers, "north", server.address) as caller,
+    ):
+        north.hold.clear()
+        task = server.give("north")
+        await until(lambda: north.trained)
+        server.service.withdraw(task)
+        await until(lambda: north.link.task is None)
+        reply = await caller.submit(answer_to(task.id))
+        assert reply.receipt == pb.Receipt(
+            task=task.id, reason="it came too late: the task was given up"
+        )
+        assert server.received == []
 
-            async def fail(task: pb.Task, model: Path) -> Failed:
-                outcome = outcomes.pop(0)
-                if isinstance(outcome, Failed):
-                    return outcome
+
+@played
+async def test_a_newer_task_ends_the_older_ones_training(papers: Papers, tmp_path: Path) -> None:
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        attending(papers, "north", tmp_path / "north", server.address) as north,
+    ):
+        north.hold.clear()
+        server.give("north", 1)
+        await until(lambda: len(north.trained) == 1)
+        server.give("north", 2)
+        await until(lambda: len(north.trained) == 2)
+        north.hold.set()
+        await until(lambda: server.received)
+        assert [received.task.number for received, _ in server.received] == [2]
+
+
+@played
+async def test_a_failed_task_is_told_in_one_line(papers: Papers, tmp_path: Path) -> None:
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        attending(papers, "north", tmp_path / "north", server.address) as north,
+    ):
+        outcomes: list[pb.Answer | Exception] = [
+            pb.Answer(error="loss is nan\nat step 3"),
+            WorkerLost("the worker died"),
+            ZeroDivisionError("division by zero"),
+        ]
+        lines = [
+            "loss is nan at step 3",
+            "the worker died",
+            "ZeroDivisionError: division by zero",
+        ]
+
+        async def fail(task: pb.Task, model: Path, payload: Path) -> pb.Answer:
+            outcome = outcomes.pop(0)
+            if isinstance(outcome, Exception):
                 raise outcome
+            return outcome
 
-            north.link.train = fail
-            for number, told in enumerate(lines, 1):
-                server.give("north", number)
-                await until(lambda number=number: len(server.received) == number)  # type: ignore[misc]
-                received, content = server.received[-1]
-                assert (received.answer.error, received.payload, content) == (told, None, None)
-
-    play(scene())
+        north.link.train = fail
+        for number, told in enumerate(lines, 1):
+            server.give("north", number)
+            await until(lambda number=number: len(server.received) == number)  # type: ignore[misc]
+            received, content = server.received[-1]
+            assert (received.answer.error, received.payload, content) == (told, None, None)
 
 
-def test_an_answer_that_cannot_be_written_down_is_sent_again(
+@played
+async def test_an_answer_that_cannot_be_written_down_is_sent_again(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server:
-            receive, failures = server.answers.receive, [OSError(28, "No space left on device")] * 2
+    async with serving(papers, tmp_path / "server") as server:
+        receive, failures = server.answers.receive, [OSError(28, "No space left on device")] * 2
 
-            async def full_at_first(received: Received) -> Verdict:
-                if failures:
-                    raise failures.pop()
-                return await receive(received)
+        async def full_at_first(received: Received) -> Verdict:
+            if failures:
+                raise failures.pop()
+            return await receive(received)
 
-            server.answers.receive = full_at_first
-            async with attending(papers, "north", tmp_path / "north", server.address):
-                server.give("north")
-                await until(lambda: server.received)
-                assert server.received[0][1] == UPDATE
-                assert sum("No space left" in notice for notice in server.notices) == 2
-
-    play(scene())
+        server.answers.receive = full_at_first
+        async with attending(papers, "north", tmp_path / "north", server.address):
+            server.give("north")
+            await until(lambda: server.received)
+            assert server.received[0][1] == UPDATE
+            assert sum("No space left" in notice for notice in server.notices) == 2
 
 
-def test_an_upload_goes_on_where_its_connection_broke(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server:
-            task = server.give("north")
-            first = cut(UPDATE)[:2]
-            async with calling(papers, "north", server.address) as caller:
-                with pytest.raises(grpc.aio.AioRpcError, match="send the rest"):
-                    await caller.submit(answer_to(task.id), *first)
-            async with calling(papers, "north", server.address) as caller:
-                reply = await caller.submit(answer_to(task.id))
-                assert reply.proceed.offset == sum(map(len, first))
-            async with calling(papers, "north", server.address) as caller:
-                reply = await caller.submit(answer_to(task.id), *cut(UPDATE)[2:])
-                assert reply.receipt.accepted
-            assert [content for _, content in server.received] == [UPDATE]
-
-    play(scene())
+@played
+async def test_an_upload_goes_on_where_its_connection_broke(papers: Papers, tmp_path: Path) -> None:
+    async with serving(papers, tmp_path / "server") as server:
+        task = server.give("north")
+        first = cut(UPDATE)[:2]
+        async with calling(papers, "north", server.address) as caller:
+            with pytest.raises(grpc.aio.AioRpcError, match="send the rest"):
+                await caller.submit(answer_to(task.id), *first)
+        async with calling(papers, "north", server.address) as caller:
+            reply = await caller.submit(answer_to(task.id))
+            assert reply.proceed.offset == sum(map(len, first))
+        async with calling(papers, "north", server.address) as caller:
+            reply = await caller.submit(answer_to(task.id), *cut(UPDATE)[2:])
+            assert reply.receipt.accepted
+        assert [content for _, content in server.received] == [UPDATE]
 
 
-def test_a_server_that_restarts_knows_its_tasks_and_receipts(
+@played
+async def test_a_server_that_restarts_knows_its_tasks_and_receipts(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server:
-            done, left = server.give("north", 1), server.give("north", 2)
-            async with calling(papers, "north", server.address) as caller:
-                reply = await caller.submit(answer_to(done.id), *cut(UPDATE))
-        async with serving(papers, tmp_path / "server") as server:
-            assert server.give("north", 2) == left
-            async with calling(papers, "north", server.address) as caller:
-                assert await caller.submit(answer_to(done.id)) == reply
-            async with attending(papers, "north", tmp_path / "north", server.address):
-                await until(lambda: server.received)
-            assert [received.task for received, _ in server.received] == [left]
-
-    play(scene())
+    async with serving(papers, tmp_path / "server") as server:
+        done, left = server.give("north", 1), server.give("north", 2)
+        async with calling(papers, "north", server.address) as caller:
+            reply = await caller.submit(answer_to(done.id), *cut(UPDATE))
+    async with serving(papers, tmp_path / "server") as server:
+        assert server.give("north", 2) == left
+        async with calling(papers, "north", server.address) as caller:
+            assert await caller.submit(answer_to(done.id)) == reply
+        async with attending(papers, "north", tmp_path / "north", server.address):
+            await until(lambda: server.received)
+        assert [received.task for received, _ in server.received] == [left]
 
 
-def test_a_site_that_restarts_sends_the_answer_it_kept_without_training_again(
+@played
+async def test_a_site_that_restarts_sends_the_answer_it_kept_without_training_again(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server:
-            slow = asyncio.Event()
-            receive = server.answers.receive
+    async with serving(papers, tmp_path / "server") as server:
+        slow = asyncio.Event()
+        receive = server.answers.receive
 
-            async def receive_late(received: Received) -> Verdict:
-                await slow.wait()
-                return await receive(received)
+        async def receive_late(received: Received) -> Verdict:
+            await slow.wait()
+            return await receive(received)
 
-            server.answers.receive = receive_late
-            async with attending(papers, "north", tmp_path / "north", server.address):
-                server.give("north")
-                await until(lambda: list((tmp_path / "north" / "answers").glob("*.answer")))
-            async with attending(papers, "north", tmp_path / "north", server.address) as again:
-                slow.set()
-                await until(lambda: not list((tmp_path / "north" / "answers").iterdir()))
-                assert again.trained == []
-            assert [content for _, content in server.received] == [UPDATE]
-
-    play(scene())
+        server.answers.receive = receive_late
+        async with attending(papers, "north", tmp_path / "north", server.address):
+            server.give("north")
+            await until(lambda: list((tmp_path / "north" / "answers").glob("*.answer")))
+        async with attending(papers, "north", tmp_path / "north", server.address) as again:
+            slow.set()
+            await until(lambda: not list((tmp_path / "north" / "answers").iterdir()))
+            assert again.trained == []
+        assert [content for _, content in server.received] == [UPDATE]
 
 
 def test_a_site_whose_disk_is_full_for_a_while_keeps_its_answer(
@@ -263,10 +242,10 @@ def test_a_site_whose_disk_is_full_for_a_while_keeps_its_answer(
 ) -> None:
     keep, failures = Outbox.keep, [OSError(28, "No space left on device")]
 
-    def full_at_first(self: Outbox, answer: pb.Answer, pieces: Pieces) -> None:
+    def full_at_first(self: Outbox, answer: pb.Answer) -> None:
         if failures:
             raise failures.pop()
-        keep(self, answer, pieces)
+        keep(self, answer)
 
     monkeypatch.setattr(Outbox, "keep", full_at_first)
 

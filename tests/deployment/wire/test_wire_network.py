@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.deployment.wire.loopback_wire import Papers, attending, play, serving, until
+from tests.deployment.wire.loopback_wire import Papers, attending, played, serving, until
 from tests.deployment.wire.middle import Middle, balancing
 
 from fedcompass.deployment.wire.limits import Limits
@@ -33,92 +33,82 @@ async def proxying() -> AsyncIterator[Middle]:
         middle.cut()
 
 
-def test_a_site_reaches_the_server_through_an_http_connect_proxy(
+@played
+async def test_a_site_reaches_the_server_through_an_http_connect_proxy(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server, proxying() as proxy:
-            way = f"http://127.0.0.1:{proxy.port}"
-            async with attending(papers, "north", tmp_path / "n", server.address, proxy=way):
-                server.give("north")
-                await until(lambda: server.received)
-            assert proxy.asked == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1".encode()]
-
-    play(scene())
+    async with serving(papers, tmp_path / "server") as server, proxying() as proxy:
+        way = f"http://127.0.0.1:{proxy.port}"
+        async with attending(papers, "north", tmp_path / "n", server.address, proxy=way):
+            server.give("north")
+            await until(lambda: server.received)
+        assert proxy.asked == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1".encode()]
 
 
-def test_a_site_finds_its_proxy_in_the_environment(
+@played
+async def test_a_site_finds_its_proxy_in_the_environment(
     papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server, proxying() as proxy:
-            monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
-            monkeypatch.delenv("no_proxy", raising=False)
-            async with attending(papers, "north", tmp_path / "north", server.address):
-                server.give("north")
-                await until(lambda: server.received)
-            assert len(proxy.asked) == 1
-
-    play(scene())
+    async with serving(papers, tmp_path / "server") as server, proxying() as proxy:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with attending(papers, "north", tmp_path / "north", server.address):
+            server.give("north")
+            await until(lambda: server.received)
+        assert len(proxy.asked) == 1
 
 
-def test_a_site_reaches_the_server_behind_a_load_balancer_and_survives_its_cuts(
+@played
+async def test_a_site_reaches_the_server_behind_a_load_balancer_and_survives_its_cuts(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server") as server, balancing(server.port) as middle:
-            address = f"127.0.0.1:{middle.port}"
-            async with attending(papers, "north", tmp_path / "north", address) as north:
-                for number in range(1, 4):
-                    await until(lambda: "north" in server.service.sites)
-                    server.give("north", number)
-                    await until(lambda number=number: len(north.trained) == number)  # type: ignore[misc]
-                    middle.cut()
-                    await until(lambda number=number: len(server.received) == number)  # type: ignore[misc]
-            assert [received.task.number for received, _ in server.received] == [1, 2, 3]
-
-    play(scene())
-
-
-def test_a_site_reaches_the_server_over_ipv6(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "server", host="[::1]") as server:
-            address = f"[::1]:{server.port}"
-            async with attending(papers, "north", tmp_path / "north", address):
-                server.give("north")
-                await until(lambda: server.received)
-
-    play(scene())
-
-
-def test_a_dead_link_is_noticed_on_both_sides_and_made_anew(papers: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            serving(papers, tmp_path / "server", QUICK) as server,
-            balancing(server.port) as middle,
-        ):
-            address = f"127.0.0.1:{middle.port}"
-            async with attending(papers, "north", tmp_path / "n", address, limits=QUICK) as north:
-                await until(lambda: north.link.name)
-                middle.silent = True
-                await until(lambda: not server.service.sites, 5)
-                await until(lambda: north.link.name is None, 5)
-                middle.silent = False
+    async with serving(papers, tmp_path / "server") as server, balancing(server.port) as middle:
+        address = f"127.0.0.1:{middle.port}"
+        async with attending(papers, "north", tmp_path / "north", address) as north:
+            for number in range(1, 4):
                 await until(lambda: "north" in server.service.sites)
+                server.give("north", number)
+                await until(lambda number=number: len(north.trained) == number)  # type: ignore[misc]
+                middle.cut()
+                await until(lambda number=number: len(server.received) == number)  # type: ignore[misc]
+        assert [received.task.number for received, _ in server.received] == [1, 2, 3]
 
-    play(scene())
+
+@played
+async def test_a_site_reaches_the_server_over_ipv6(papers: Papers, tmp_path: Path) -> None:
+    async with serving(papers, tmp_path / "server", host="[::1]") as server:
+        address = f"[::1]:{server.port}"
+        async with attending(papers, "north", tmp_path / "north", address):
+            server.give("north")
+            await until(lambda: server.received)
 
 
-def test_a_site_that_starts_before_its_server_connects_when_that_is_there(
+@played
+async def test_a_dead_link_is_noticed_on_both_sides_and_made_anew(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with serving(papers, tmp_path / "first") as first:
-            port = first.port
-        async with attending(papers, "north", tmp_path / "north", f"127.0.0.1:{port}") as north:
-            await until(lambda: north.notices)
-            assert "no connection to the server" in north.notices[0]
-            async with serving(papers, tmp_path / "server", port=port) as server:
-                await until(lambda: "north" in server.service.sites)
+    async with (
+        serving(papers, tmp_path / "server", QUICK) as server,
+        balancing(server.port) as middle,
+    ):
+        address = f"127.0.0.1:{middle.port}"
+        async with attending(papers, "north", tmp_path / "n", address, limits=QUICK) as north:
+            await until(lambda: north.link.name)
+            middle.silent = True
+            await until(lambda: not server.service.sites, 5)
+            await until(lambda: north.link.name is None, 5)
+            middle.silent = False
+            await until(lambda: "north" in server.service.sites)
 
-    play(scene())
+
+@played
+async def test_a_site_that_starts_before_its_server_connects_when_that_is_there(
+    papers: Papers, tmp_path: Path
+) -> None:
+    async with serving(papers, tmp_path / "first") as first:
+        port = first.port
+    async with attending(papers, "north", tmp_path / "north", f"127.0.0.1:{port}") as north:
+        await until(lambda: north.notices)
+        assert "no connection to the server" in north.notices[0]
+        async with serving(papers, tmp_path / "server", port=port) as server:
+            await until(lambda: "north" in server.service.sites)

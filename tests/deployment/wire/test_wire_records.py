@@ -293,11 +293,12 @@ def test_models_that_nobody_needs_are_removed(tmp_path: Path) -> None:
 
 def test_an_answer_is_there_after_a_restart_until_it_has_its_receipt(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
-    outbox.keep(pb.Answer(task="t", form="model", steps_done=3), [CONTENT, CONTENT])
+    outbox.trained("t").write_bytes(CONTENT)
+    outbox.keep(pb.Answer(task="t", form="model", steps_done=3))
     kept = Outbox(tmp_path).waiting["t"]
-    assert (kept.steps_done, kept.payload_bytes) == (3, 2 * len(CONTENT))
-    assert kept.digest == digest(CONTENT * 2)
-    assert outbox.payload("t").read_bytes() == CONTENT * 2
+    assert (kept.steps_done, kept.payload_bytes) == (3, len(CONTENT))
+    assert kept.digest == digest(CONTENT)
+    assert outbox.payload("t").read_bytes() == CONTENT
     outbox.drop("t")
     assert Outbox(tmp_path).waiting == {}
     assert list(tmp_path.iterdir()) == []
@@ -305,8 +306,10 @@ def test_an_answer_is_there_after_a_restart_until_it_has_its_receipt(tmp_path: P
 
 def test_what_a_crash_left_half_written_is_removed(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
-    outbox.keep(pb.Answer(task="whole", form="model"), [CONTENT])
+    outbox.trained("whole").write_bytes(CONTENT)
+    outbox.keep(pb.Answer(task="whole", form="model"))
     (tmp_path / "cut.payload").write_bytes(b"x")
+    (tmp_path / "cut.trained").write_bytes(b"x")
     (tmp_path / "short.answer").write_bytes(
         pb.Answer(task="short", payload_bytes=5).SerializeToString()
     )
@@ -318,7 +321,8 @@ def test_what_a_crash_left_half_written_is_removed(tmp_path: Path) -> None:
 
 def test_an_answer_whose_payload_is_damaged_becomes_an_error(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
-    outbox.keep(pb.Answer(task="t", form="model"), [CONTENT])
+    outbox.trained("t").write_bytes(CONTENT)
+    outbox.keep(pb.Answer(task="t", form="model"))
     assert outbox.verify(outbox.waiting["t"])
     outbox.payload("t").write_bytes(bytes(len(CONTENT)))
     assert not outbox.verify(outbox.waiting["t"])

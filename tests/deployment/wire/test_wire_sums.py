@@ -19,6 +19,7 @@ from tests.deployment.wire.loopback_wire import (
     Site,
     attending,
     play,
+    played,
     serving,
     until,
 )
@@ -27,7 +28,14 @@ from fedcompass.deployment.wire.connections import SERVICE, open_channel
 from fedcompass.deployment.wire.kept_updates import KeptUpdates, write_update
 from fedcompass.deployment.wire.site_signer import CertificateSigner
 from fedcompass.deployment.wire.sum_member import SumMember
-from fedcompass.deployment.wire.sum_parts import Begin, parts_of, read_begin, read_whole
+from fedcompass.deployment.wire.sum_parts import (
+    Begin,
+    lacking,
+    parts_of,
+    read_begin,
+    read_lacking,
+    read_whole,
+)
 from fedcompass.deployment.wire.sum_rounds import RoundResult
 from fedcompass.errors import MessageRefused, WireError
 from fedcompass.secure_aggregation.messages import (
@@ -76,10 +84,10 @@ class Federation:
         self.server, self.sites = server, sites
 
     def kept(self, name: str) -> KeptUpdates:
-        return self.sites[name].link._kept.updates
+        return self.sites[name].link._kept
 
     def member(self, name: str) -> SumMember:
-        return self.sites[name].link._kept.member(name)
+        return self.sites[name].link._member
 
     def keep(self, name: str, task: int, folder: Path) -> None:
         trained = folder / f"{name}-{task}.trained"
@@ -103,7 +111,7 @@ async def federation(papers: Papers, folder: Path) -> AsyncIterator[Federation]:
         made = Federation(server, sites)
         for name in NAMES:
             made.keep(name, 1, folder)
-        await until(lambda: len(server.service.sites) == len(NAMES))
+        await until(lambda: all(site.link.name for site in sites.values()))
         yield made
 
 
@@ -129,22 +137,31 @@ def hook(member: SumMember, change: Callable[[Any, list[FromMember]], list[FromM
     machine.handle = handle  # type: ignore[method-assign]
 
 
+def lying(kind: type, change: Callable[[Any], dict[str, Any]]) -> Any:
+    """A hook that changes some fields of the answers of one kind."""
+
+    def lie(message: Any, answers: list[FromMember]) -> list[FromMember]:
+        return [replace(a, **change(a)) if isinstance(a, kind) else a for a in answers]
+
+    return lie
+
+
 def killed(begin: Begin) -> Any:
     """What a site that dies before it has sent its keys says."""
     raise WireError("killed")
 
 
-def test_five_sites_open_their_sum_and_spend_their_updates(five: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with federation(five, tmp_path) as made:
-            result = await made.sum()
-            assert_sum_of(result, NAMES)
-            assert result.lost == []
-            assert 5 * 4 * LENGTH < result.received < 5 * 4 * LENGTH + 100_000
-            await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
-            assert not list(tmp_path.glob("*/kept/*.npz"))
-
-    play(scene())
+@played
+async def test_five_sites_open_their_sum_and_spend_their_updates(
+    five: Papers, tmp_path: Path
+) -> None:
+    async with federation(five, tmp_path) as made:
+        result = await made.sum()
+        assert_sum_of(result, NAMES)
+        assert result.lost == []
+        assert 5 * 4 * LENGTH < result.received < 5 * 4 * LENGTH + 100_000
+        await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
+        assert not list(tmp_path.glob("*/kept/*.npz"))
 
 
 @pytest.mark.parametrize(
@@ -179,52 +196,43 @@ def test_a_site_may_die_in_any_phase(
     play(scene())
 
 
-def test_what_a_round_left_out_is_summed_in_the_next(five: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with federation(five, tmp_path) as made:
-            usual = made.member("east")._begun
-            made.member("east")._begun = killed  # type: ignore[method-assign]
-            assert_sum_of(await made.sum(), NAMES[1:])
-            made.member("east")._begun = usual  # type: ignore[method-assign]
-            for name in NAMES[1:]:
-                made.keep(name, 2, tmp_path)
-            asked = {
-                name: Begin(terms(2), {1 if name == "east" else 2: (WEIGHT, WEIGHT)}, None)
-                for name in NAMES
-            }
-            result = await made.server.service.sum(asked, 60.0)
-            assert isinstance(result.end, SumOpened)
-            assert result.end.members == NAMES
-
-    play(scene())
+@played
+async def test_what_a_round_left_out_is_summed_in_the_next(five: Papers, tmp_path: Path) -> None:
+    async with federation(five, tmp_path) as made:
+        usual = made.member("east")._begun
+        made.member("east")._begun = killed  # type: ignore[method-assign]
+        assert_sum_of(await made.sum(), NAMES[1:])
+        made.member("east")._begun = usual  # type: ignore[method-assign]
+        for name in NAMES[1:]:
+            made.keep(name, 2, tmp_path)
+        asked = {
+            name: Begin(terms(2), {1 if name == "east" else 2: (WEIGHT, WEIGHT)}, None)
+            for name in NAMES
+        }
+        result = await made.server.service.sum(asked, 60.0)
+        assert isinstance(result.end, SumOpened)
+        assert result.end.members == NAMES
 
 
-def test_with_two_of_five_nothing_is_opened_and_the_updates_stay(
+@played
+async def test_with_two_of_five_nothing_is_opened_and_the_updates_stay(
     five: Papers, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with federation(five, tmp_path) as made:
-            for name in NAMES[2:]:
-                made.sites[name].link._join_sum = lambda *_: None  # type: ignore[method-assign]
-            result = await made.sum(seconds=1.0)
-            assert isinstance(result.end, RoundFailed)
-            assert all(made.kept(name).update("trial", 1) is not None for name in NAMES)
-
-    play(scene())
+    async with federation(five, tmp_path) as made:
+        for name in NAMES[2:]:
+            made.sites[name].link._join_sum = lambda *_: None  # type: ignore[method-assign]
+        result = await made.sum(seconds=1.0)
+        assert isinstance(result.end, RoundFailed)
+        assert all(made.kept(name).update("trial", 1) is not None for name in NAMES)
 
 
 def test_a_site_that_lies_about_the_shares_it_holds_is_named(five: Papers, tmp_path: Path) -> None:
-    def lie(message: Any, answers: list[FromMember]) -> list[FromMember]:
-        return [
-            replace(a, self_shares={**a.self_shares, "north": bytes(16)})
-            if isinstance(a, SharesRevealed)
-            else a
-            for a in answers
-        ]
+    def lie(revealed: SharesRevealed) -> dict[str, Any]:
+        return {"self_shares": {**revealed.self_shares, "north": bytes(16)}}
 
     async def scene() -> None:
         async with federation(five, tmp_path) as made:
-            hook(made.member("east"), lie)
+            hook(made.member("east"), lying(SharesRevealed, lie))
             result = await made.sum()
             assert_sum_of(result, NAMES)
             assert result.end.accused == {"east": "revealed wrong shares of ['north']"}
@@ -236,17 +244,12 @@ def test_a_site_that_lies_about_the_shares_it_holds_is_named(five: Papers, tmp_p
 def test_a_site_that_deals_wrong_shares_is_named_and_no_wrong_sum_is_opened(
     five: Papers, tmp_path: Path
 ) -> None:
-    def lie(message: Any, answers: list[FromMember]) -> list[FromMember]:
-        return [
-            replace(a, sealed=dict.fromkeys(a.sealed, bytes(48)))
-            if isinstance(a, SharesDealt)
-            else a
-            for a in answers
-        ]
+    def lie(dealt: SharesDealt) -> dict[str, Any]:
+        return {"sealed": dict.fromkeys(dealt.sealed, bytes(48))}
 
     async def scene() -> None:
         async with federation(five, tmp_path) as made:
-            hook(made.member("east"), lie)
+            hook(made.member("east"), lying(SharesDealt, lie))
             result = await made.sum()
             assert isinstance(result.end, RoundFailed)
             assert "east" in result.end.accused
@@ -255,18 +258,18 @@ def test_a_site_that_deals_wrong_shares_is_named_and_no_wrong_sum_is_opened(
     play(scene())
 
 
-def test_an_update_that_was_revealed_is_never_offered_again(five: Papers, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with federation(five, tmp_path) as made:
-            await made.sum()
-            await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
-            again = await made.sum(merge=2)
-            assert isinstance(again.end, RoundFailed)
-            assert again.lost == [1] * 5
-            with pytest.raises(WireError, match="was in a sum; it is not offered again"):
-                made.keep("east", 1, tmp_path)
-
-    play(scene())
+@played
+async def test_an_update_that_was_revealed_is_never_offered_again(
+    five: Papers, tmp_path: Path
+) -> None:
+    async with federation(five, tmp_path) as made:
+        await made.sum()
+        await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
+        again = await made.sum(merge=2)
+        assert isinstance(again.end, RoundFailed)
+        assert again.lost == [1] * 5
+        with pytest.raises(WireError, match="was in a sum; it is not offered again"):
+            made.keep("east", 1, tmp_path)
 
 
 def test_a_restart_ends_a_sites_round_and_the_round_is_not_begun_again(
@@ -351,10 +354,16 @@ def test_old_updates_are_dropped(tmp_path: Path) -> None:
 
 
 def test_what_is_no_round_is_refused_in_one_line() -> None:
-    for raw in (b"", b"{}", b"[]", b'{"terms": {}, "tasks": {}, "max_norm": null}'):
+    for raw in (b"", b"{}", b"[" * 9000, b'{"terms": {}, "tasks": {}, "max_norm": null}'):
         with pytest.raises(WireError, match="the server's round cannot be read"):
             read_begin(raw)
     assert read_begin(begins()["east"].to_bytes()) == begins()["east"]
+
+
+def test_what_a_member_lacks_is_numbers_or_another_message() -> None:
+    assert read_lacking(lacking([3, 4])) == [3, 4]
+    for raw in (b'{"lacks": 3}', b'{"lacks": [1e999]}', b'{"lacks":' + b"[" * 9000):
+        assert read_lacking(raw) is None
 
 
 def test_a_message_longer_than_allowed_is_refused() -> None:

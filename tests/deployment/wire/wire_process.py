@@ -14,16 +14,16 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.deployment.wire.loopback_wire import LAYOUT, Papers, give, link_of
+
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
-from fedcompass.deployment.wire.connections import Identity, listen
+from fedcompass.deployment.wire.connections import listen
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.service import FederationService
-from fedcompass.deployment.wire.site_link import FinishedTask, SiteLink
 from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.runs.files import LineFile
 
-LAYOUT = "0" * 64
 LIMITS = Limits(heartbeat=0.2, silence=3.0)
 BYTES = 3_000_000
 
@@ -54,29 +54,17 @@ async def serve(folder: Path, port: int, tasks: int) -> None:
         arrived.set()
         return Verdict(True)
 
-    papers = folder / "papers"
-    identity = Identity(papers / "ca.crt", papers / "server.crt", papers / "server.key")
+    papers = Papers(folder / "papers")
     service = FederationService(
-        folder / "server", RosterFile(papers / "roster.toml"), LAYOUT, receive, LIMITS
+        folder / "server", RosterFile(papers.roster), LAYOUT, receive, LIMITS
     )
-    server, _ = await listen(service.handler(), f"127.0.0.1:{port}", identity, LIMITS)
+    server, _ = await listen(service.handler(), f"127.0.0.1:{port}", papers.server, LIMITS)
     done = {record["task"] for record in accepted.records()}
     for number in range(1, tasks + 1):
         if number in done:
             continue
-        model, size = service.publish([content(number)])
         arrived.clear()
-        service.give(
-            site="north",
-            run="trial",
-            number=number,
-            steps=1,
-            version=number,
-            model=model,
-            model_bytes=size,
-            form="model",
-            payload_bytes=BYTES,
-        )
+        give(service, "north", number, service.publish([content(number)]), payload_bytes=BYTES)
         while number not in {record["task"] for record in accepted.records()}:
             await arrived.wait()  # an answer to an earlier one may come first, after a kill
             arrived.clear()
@@ -86,13 +74,14 @@ async def serve(folder: Path, port: int, tasks: int) -> None:
 
 
 async def attend(folder: Path, port: int) -> None:
-    async def train(task: pb.Task, model: Path) -> FinishedTask:
+    async def train(task: pb.Task, model: Path, payload: Path) -> pb.Answer:
         assert model.read_bytes() == content(task.number)
         maybe_die(folder, "training")
         trained.append([{"task": task.number}])
         if (folder / "die-answered").exists():
             asyncio.get_running_loop().create_task(die_when_kept())
-        return FinishedTask(1, 0.1, 1, 0.0, [content(task.number)])
+        payload.write_bytes(content(task.number))
+        return pb.Answer(steps_done=task.steps, seconds=0.1, samples=1)
 
     async def die_when_kept() -> None:
         while not list((folder / "site" / "answers").glob("*.answer")):
@@ -100,19 +89,8 @@ async def attend(folder: Path, port: int) -> None:
         maybe_die(folder, "answered")
 
     trained = LineFile(folder / "trained.jsonl")
-    papers = folder / "papers"
-    north = papers / "north"
-    link = SiteLink(
-        folder / "site",
-        f"127.0.0.1:{port}",
-        Identity(papers / "ca.crt", north / "site.crt", north / "site.key"),
-        samples=1,
-        layout=LAYOUT,
-        software="0",
-        train=train,
-        limits=LIMITS,
-    )
-    await link.run()
+    papers, address = Papers(folder / "papers"), f"127.0.0.1:{port}"
+    await link_of(papers, "north", folder / "site", address, train, limits=LIMITS).run()
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 import re
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
-from fedcompass.deployment.addresses import Address, split_address
+from fedcompass.deployment.addresses import Address
 from fedcompass.deployment.certificate_dates import expiry_warnings
 from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import ProjectError, SettingsError
@@ -36,7 +36,7 @@ def valid_name(name: str) -> str:
 class SiteSettings(Settings):
     """A site's site.toml."""
 
-    name: str
+    name: Annotated[str, AfterValidator(valid_name)]
     """Its name in the federation; its certificate is on the roster under it."""
 
     server: Address
@@ -60,17 +60,6 @@ class SiteSettings(Settings):
 
     settings: dict[str, Any] = Field(default_factory=dict)
     """Whatever `trainer(site)` wants to know, as `site.settings`."""
-
-    @field_validator("name")
-    @classmethod
-    def _a_name(cls, name: str) -> str:
-        return valid_name(name)
-
-    @field_validator("server")
-    @classmethod
-    def _parsable(cls, server: str) -> str:
-        split_address(server)
-        return server
 
 
 class SiteFolder:

@@ -14,18 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fedcompass
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.worker_link import WorkerFacts, WorkerLink
-from fedcompass.deployment.site.worker_plan import plan_of
 from fedcompass.deployment.supervision import Program, die_with_parent
 from fedcompass.deployment.wire.site_link import SiteLink
 from fedcompass.errors import FedcompassError, ProjectError
 from fedcompass.runs.files import FolderLock
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["is_running", "main", "run_site", "site_program", "worker_is_up"]
+__all__ = ["is_running", "main", "run_site", "site_program", "worker_is_up", "worker_program"]
 
 _UP = "worker.up"  # there while the worker is
 _DAY: Seconds = 86_400.0
@@ -37,6 +35,16 @@ def site_program(site: SiteFolder) -> Program:
         f"site {site.settings.name}",
         "fedcompass.deployment.site.site_process",
         site.state / "site.log",
+        [str(site.folder)],
+    )
+
+
+def worker_program(site: SiteFolder) -> Program:
+    """The process that trains: it reads the folder itself, for a command line is for all to see."""
+    return Program(
+        f"worker of {site.settings.name}",
+        "fedcompass.deployment.site.site_worker",
+        site.state / "worker.log",
         [str(site.folder)],
     )
 
@@ -87,11 +95,7 @@ async def _take_part(site: SiteFolder, notice: Callable[[str], None]) -> str:
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             loop.add_signal_handler(number, stop.set)
-    payloads = site.state / "trained"
-    payloads.mkdir(mode=0o700, exist_ok=True)
-    for left in payloads.iterdir():
-        left.unlink()
-    worker = WorkerLink(plan_of(site), payloads, notice)
+    worker = WorkerLink(worker_program(site), notice)
     attending = asyncio.create_task(_attend(site, worker, notice))
     others = (worker.run(), _warn_of_expiry(site, notice), stop.wait())
     works: list[asyncio.Task[Any]] = [attending, *map(asyncio.create_task, others)]
@@ -128,7 +132,6 @@ async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], 
             site.identity,
             samples=facts.samples,
             layout=facts.layout,
-            software=fedcompass.__version__,
             train=worker.train,
             proxy=settings.proxy,
             notice=notice,

@@ -2,8 +2,8 @@
 
 Both talk over a pair of connected sockets, one JSON object a line; models are files, whose paths
 they tell each other. The worker says first what it has: `samples`, the `layout` of its model, and
-why it is `leaving` if its privacy budget is spent. Then for every task it answers `done` or
-`failed`, with what is `spent` of that budget. It ends when the site's process does.
+why it is `leaving` if its privacy budget is spent. Then it answers every task with the fields of
+the wire's `Answer`, but for the payload's. It ends when the site's process does.
 """
 
 import argparse
@@ -25,12 +25,12 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
 from fedcompass.deployment.site.local_round import Round, SiteRounds
-from fedcompass.deployment.site.worker_plan import SETTINGS_VARIABLE
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import die_with_parent
 from fedcompass.deployment.wire.kept_updates import write_update
 from fedcompass.deployment.wire.messages import KEPT, one_line, without_folders
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
-from fedcompass.errors import AppError, BudgetSpent, FedcompassError, SettingsError, TaskFailed
+from fedcompass.errors import AppError, BudgetSpent, FedcompassError, TaskFailed
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 
 __all__ = ["SiteWorker", "main"]
@@ -79,7 +79,7 @@ class SiteWorker:
         while (job := self._jobs.get()) is not None:
             answer = self._answer(job)
             if not self._alone.is_set():
-                _say(channel, task=job["task"], **answer)
+                _say(channel, task=job["task"], samples=self.samples, **answer)
 
     def _listen(self, channel: socket.socket) -> None:
         with suppress(OSError):
@@ -93,11 +93,10 @@ class SiteWorker:
 
     def _answer(self, job: Job) -> dict[str, Any]:
         answer = self._outcome(job)
-        try:
-            spent = self._rounds.spent
-        except FedcompassError:  # the account cannot be read: so the task failed, which says why
-            spent = None
-        return answer if spent is None else {**answer, "spent": spent}
+        with suppress(FedcompassError):  # no account can be read: the task failed, which says why
+            if (spent := self._rounds.spent) is not None:
+                answer["epsilon"], answer["delta"] = spent
+        return answer
 
     def _outcome(self, job: Job) -> dict[str, Any]:
         budget_spent = False
@@ -112,10 +111,9 @@ class SiteWorker:
             told = self._app.explain(error)
             _log.exception("task %d failed: %s", job["number"], told)
         else:
-            facts = {"steps_done": done.steps_done, "seconds": done.seconds, "loss": done.loss}
-            return {"done": {**facts, "samples": self.samples}}
+            return {"steps_done": done.steps_done, "seconds": done.seconds, "loss": done.loss}
         told = one_line(without_folders(told, self._folders))
-        return {"failed": told, **({"budget_spent": True} if budget_spent else {})}
+        return {"error": told, "budget_spent": budget_spent}
 
     def _carry_out(self, job: Job) -> Round:
         """Train from the model in a file, and write the answer's payload into another."""
@@ -187,41 +185,25 @@ def _warm_up_torch(device: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve the site's process; a mistake of the user's ends in one line and exit code 1."""
     die_with_parent()
-    given = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m fedcompass.deployment.site.site_worker")
+    parser.add_argument("folder", type=Path, help="the site's")
+    parser.add_argument("--channel", type=int, required=True, help="the socket's number")
+    given = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    if given.threads:
-        torch.set_num_threads(given.threads)
     channel = socket.socket(fileno=given.channel)
     os.set_inheritable(given.channel, False)  # not for programs that the user's code starts
     try:
-        site = Site(given.name, given.data, given.device, _settings())
-        worker = SiteWorker(load_app(given.app), site)
+        folder = SiteFolder(given.folder)
+        settings = folder.settings
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        site = Site(settings.name, folder.data, settings.device, settings.settings)
+        worker = SiteWorker(load_app(folder.app), site)
     except FedcompassError as error:
         _log.error("%s", error)
         sys.exit(1)
     _log.info("site %s is ready with %d samples", site.name, worker.samples)
     worker.serve(channel)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m fedcompass.deployment.site.site_worker")
-    parser.add_argument("--app", type=Path, required=True, help="the app.py with model, trainer")
-    parser.add_argument("--name", required=True, help="the site's name")
-    parser.add_argument("--data", type=Path, help="the folder with the site's data")
-    parser.add_argument("--device", default="cpu", help="what torch calls it, such as cuda:0")
-    parser.add_argument("--threads", type=int, help="of torch; as many as it likes if left out")
-    parser.add_argument("--channel", type=int, required=True, help="the socket's number")
-    return parser
-
-
-def _settings() -> dict[str, Any]:
-    try:
-        settings = json.loads(os.environ.get(SETTINGS_VARIABLE, "{}"))
-    except ValueError as error:
-        raise SettingsError(f"the site's settings are not JSON: {error}") from None
-    if not isinstance(settings, dict):
-        raise SettingsError("the site's settings are not a table; give a JSON object")
-    return settings
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from fedcompass.deployment.site.worker_plan import WorkerPlan
-from fedcompass.deployment.supervision import Child, Restarts
+from fedcompass.deployment.supervision import Child, Program, Restarts
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.site_link import Failed, FinishedTask, SpentBudget
 from fedcompass.errors import WorkerLost
 from fedcompass.vocabulary import Seconds
 
@@ -43,22 +41,19 @@ class WorkerLink:
     """The one worker of a site.
 
     Args:
-        plan: what to start.
-        folder: for payloads, until they are taken over.
+        program: what to start.
         notice: is told in one line when the worker comes and goes.
         stopping: a task that is given up has so long to end before the worker is killed.
     """
 
     def __init__(
         self,
-        plan: WorkerPlan,
-        folder: Path,
+        program: Program,
         notice: Callable[[str], None] = lambda _: None,
         *,
         stopping: Seconds = _STOPPING,
     ) -> None:
-        self._child, self._folder, self._notice = Child(plan.program()), folder, notice
-        self._stopping = stopping
+        self._child, self._notice, self._stopping = Child(program), notice, stopping
         self._restarts = Restarts(_MANY, longest_pause=_LONGEST_PAUSE)
         self.facts: WorkerFacts | None = None  # None: it is not up
         self._up = asyncio.Event()
@@ -91,8 +86,13 @@ class WorkerLink:
             await self._up.wait()
         return self.facts
 
-    async def train(self, task: pb.Task, model: Path) -> FinishedTask | Failed:
+    async def train(self, task: pb.Task, model: Path, payload: Path) -> pb.Answer:
         """Have a task carried out; one that is given up ends after its present step, or is killed.
+
+        Args:
+            task: what to do.
+            model: the file with the model to start from.
+            payload: the file that the answer's payload is written into.
 
         Raises:
             WorkerLost: the worker died over it, or is not up for a long while.
@@ -106,9 +106,9 @@ class WorkerLink:
                     f"WorkerLost: the site's worker is not up after {_PATIENCE:g} s; its admin "
                     "finds the reason in worker.log"
                 ) from None
-            return self._read(task, await self._ask(task, model))
+            return pb.Answer(**await self._ask(task, model, payload))
 
-    async def _ask(self, task: pb.Task, model: Path) -> dict[str, Any]:
+    async def _ask(self, task: pb.Task, model: Path, payload: Path) -> dict[str, Any]:
         answer = self._answer = asyncio.get_running_loop().create_future()
         self._say(
             task=task.id,
@@ -118,7 +118,7 @@ class WorkerLink:
             version=task.version,
             form=task.form,
             model=str(model),
-            payload=str(self._payload(task)),
+            payload=str(payload),
         )
         try:
             return await asyncio.shield(answer)
@@ -129,27 +129,10 @@ class WorkerLink:
                 self._child.kill(signal.SIGKILL)
                 await asyncio.wait([answer])
             answer.exception()  # it is known: nobody asks for it
-            self._payload(task).unlink(missing_ok=True)
+            payload.unlink(missing_ok=True)
             raise
         finally:
             self._answer = None
-
-    def _read(self, task: pb.Task, answer: dict[str, Any]) -> FinishedTask | Failed:
-        spent = SpentBudget(*answer["spent"]) if "spent" in answer else None
-        if "failed" in answer:
-            return Failed(answer["failed"], answer.get("budget_spent", False), spent)
-        done = answer["done"]
-        return FinishedTask(
-            done["steps_done"],
-            done["seconds"],
-            done["samples"],
-            done["loss"],
-            self._payload(task),
-            spent,
-        )
-
-    def _payload(self, task: pb.Task) -> Path:
-        return self._folder / f"{task.id}.trained"
 
     async def _one_life(self) -> None:
         """Start a worker and listen to it until it dies."""

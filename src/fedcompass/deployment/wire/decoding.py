@@ -5,7 +5,7 @@ Every function either returns a message whose texts are short and of the right f
 """
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -23,6 +23,7 @@ __all__ = [
     "read_from_site",
     "read_model_request",
     "read_piece",
+    "read_sum_part",
 ]
 
 WIRE_PROTOCOL = 1
@@ -38,6 +39,20 @@ _TASK = re.compile(r"[A-Za-z0-9_-]{22}")  # 128 random bits
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PROCESS = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,79}")
+_FORMS = {  # of texts, by the names that fields have in all messages
+    "digest": _DIGEST,
+    "form": _WORD,
+    "id": _TASK,
+    "layout": _DIGEST,
+    "model": _DIGEST,
+    "process": _PROCESS,
+    "run": _WORD,
+    "site": _WORD,
+    "software": _WORD,
+    "task": _TASK,
+}
+_FREE = ("error", "leaving", "reason", "refused")  # texts that become one line
+_BYTES = ("model_bytes", "offset", "payload_bytes")
 _MOST_BYTES = 1 << 44
 _MOST_COUNT = 10**15
 
@@ -46,107 +61,52 @@ _M = TypeVar("_M", bound=Message)
 
 def read_from_site(raw: bytes) -> pb.FromSite:
     """What a site says on its stream; `WhichOneof("kind")` is None for a kind of later versions."""
-    message = _parsed(pb.FromSite(), raw)
-    kind = message.WhichOneof("kind")
-    if kind == "hello":
-        hello = message.hello
-        _match(_WORD, hello.software, "software")
-        _match(_PROCESS, hello.process, "process")
-        _match(_DIGEST, hello.layout, "layout")
-        _check_count(hello.samples, "samples")
-        hello.leaving = one_line(hello.leaving)
-    elif kind == "heartbeat":
-        _match_or_empty(_TASK, message.heartbeat.task, "task")
-    return message
+    return _read(pb.FromSite(), raw)
 
 
 def read_model_request(raw: bytes) -> pb.ModelRequest:
     """Which model a site asks for."""
-    request = _parsed(pb.ModelRequest(), raw)
-    _match(_TASK, request.task, "task")
-    _check_size(request.offset, "offset")
-    return request
+    return _read(pb.ModelRequest(), raw)
 
 
 def read_answer_part(raw: bytes) -> pb.AnswerPart:
     """The head of an answer, or a piece of its payload."""
-    part = _parsed(pb.AnswerPart(), raw)
-    kind = part.WhichOneof("kind")
-    if kind == "answer":
-        _check_answer(part.answer)
-    elif kind == "data":
-        _check_piece(part.data)
-    else:
+    part = _read(pb.AnswerPart(), raw)
+    if part.WhichOneof("kind") is None:
         raise WireError("a part of an answer is empty; allowed: its head, then pieces")
+    answer = part.answer
+    if answer.budget_spent and not answer.error:
+        raise WireError("an answer says that a budget is spent, but not how far; allowed: an error")
+    if answer.error and answer.payload_bytes:
+        raise WireError("an answer has an error and a payload; allowed: one of them")
     return part
+
+
+def read_sum_part(raw: bytes) -> pb.SumPart:
+    """A part of a message of a secure round, from either side."""
+    return _read(pb.SumPart(), raw)
 
 
 def read_from_server(raw: bytes) -> pb.FromServer:
     """What the server says on a site's stream; no kind: one of later versions."""
-    message = _parsed(pb.FromServer(), raw)
-    match message.WhichOneof("kind"):
-        case "welcome":
-            _match(_WORD, message.welcome.site, "site")
-        case "task":
-            _check_task(message.task)
-        case "withdrawn":
-            _match(_TASK, message.withdrawn.task, "task")
-        case "sum":
-            _match(_TASK, message.sum.id, "id")
-        case _:
-            pass
-    return message
+    return _read(pb.FromServer(), raw)
 
 
 def read_piece(raw: bytes) -> bytes:
     """A piece of a model."""
-    data: bytes = _parsed(pb.Piece(), raw).data
-    _check_piece(data)
+    data: bytes = _read(pb.Piece(), raw).data
     return data
 
 
 def read_answer_reply(raw: bytes) -> pb.AnswerReply:
     """Where to go on with an answer, or its receipt."""
-    reply = _parsed(pb.AnswerReply(), raw)
-    kind = reply.WhichOneof("kind")
-    if kind == "receipt":
-        _match(_TASK, reply.receipt.task, "task")
-        reply.receipt.reason = one_line(reply.receipt.reason)
-    elif kind == "proceed":
-        _check_size(reply.proceed.offset, "offset")
-    else:
+    reply = _read(pb.AnswerReply(), raw)
+    if reply.WhichOneof("kind") is None:
         raise WireError("a reply to an answer is empty; use the same version on both sides")
     return reply
 
 
-def _check_answer(answer: pb.Answer) -> None:
-    _match(_TASK, answer.task, "task")
-    _check_count(answer.steps_done, "steps_done")
-    _check_count(answer.samples, "samples")
-    if answer.budget_spent and not answer.error:
-        raise WireError("an answer says that a budget is spent, but not how far; allowed: an error")
-    if answer.error:
-        answer.error = one_line(answer.error)
-        if answer.payload_bytes:
-            raise WireError("an answer has an error and a payload; allowed: one of them")
-        return
-    _match(_WORD, answer.form, "form")
-    _match(_DIGEST, answer.digest, "digest")
-    _check_size(answer.payload_bytes, "payload_bytes")
-
-
-def _check_task(task: pb.Task) -> None:
-    _match(_TASK, task.id, "id")
-    _match(_WORD, task.run, "run")
-    _match(_WORD, task.form, "form")
-    _match(_DIGEST, task.model, "model")
-    _check_size(task.model_bytes, "model_bytes")
-    for name in ("number", "steps", "version"):
-        _check_count(getattr(task, name), name)
-    task.refused = one_line(task.refused)
-
-
-def _parsed(message: _M, raw: bytes) -> _M:
+def _read(message: _M, raw: bytes) -> _M:
     if len(raw) > MOST_MESSAGE_BYTES:
         raise WireError(f"a message has {len(raw)} bytes; allowed: {MOST_MESSAGE_BYTES}")
     try:
@@ -154,29 +114,41 @@ def _parsed(message: _M, raw: bytes) -> _M:
     except DecodeError:
         name = type(message).__name__
         raise WireError(f"a message is no {name}; use the same version on both sides") from None
+    _check(message)
     return message
 
 
-def _check_piece(data: bytes) -> None:
-    if not 1 <= len(data) <= PIECE_BYTES:
-        raise WireError(f"a piece has {len(data)} bytes; allowed: 1 to {PIECE_BYTES}")
+def _check(message: Any) -> None:
+    """Check every field that is there, by its name; texts of no form become one line."""
+    present = [
+        field.name
+        for field in message.DESCRIPTOR.fields
+        if field.containing_oneof is None or message.HasField(field.name)
+    ]
+    for name in present:
+        if name in _FREE:
+            setattr(message, name, one_line(getattr(message, name)))
+    for name in present:
+        value = getattr(message, name)
+        if isinstance(value, Message):
+            _check(value)
+        elif name in _FORMS and (value or name not in _may_lack(message)):
+            _match(_FORMS[name], value, name)
+        elif name == "data" and not 1 <= len(value) <= PIECE_BYTES:
+            raise WireError(f"a piece has {len(value)} bytes; allowed: 1 to {PIECE_BYTES}")
+        elif type(value) is int and value > (
+            most := _MOST_BYTES if name in _BYTES else _MOST_COUNT
+        ):
+            raise WireError(f"{name} is {value}; allowed: up to {most}")
+
+
+def _may_lack(message: Message) -> tuple[str, ...]:
+    """The texts of a form that may be empty."""
+    if isinstance(message, pb.Heartbeat):
+        return ("task",)  # none is in training
+    return ("form", "digest") if isinstance(message, pb.Answer) and message.error else ()
 
 
 def _match(pattern: re.Pattern[str], text: str, name: str) -> None:
     if pattern.fullmatch(text) is None:
         raise WireError(f"{name} is {one_line(text)[:40]!r}; allowed: {pattern.pattern}")
-
-
-def _match_or_empty(pattern: re.Pattern[str], text: str, name: str) -> None:
-    if text:
-        _match(pattern, text, name)
-
-
-def _check_size(value: int, name: str) -> None:
-    if value > _MOST_BYTES:
-        raise WireError(f"{name} is {value}; allowed: up to {_MOST_BYTES}")
-
-
-def _check_count(value: int, name: str) -> None:
-    if value > _MOST_COUNT:
-        raise WireError(f"{name} is {value}; allowed: up to {_MOST_COUNT}")

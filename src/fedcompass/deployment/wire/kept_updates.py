@@ -39,19 +39,15 @@ class KeptUpdates:
     def __init__(self, folder: Path) -> None:
         self._folder, self._file = folder, folder / "rounds.json"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._facts: dict[str, Any] = {"rounds": {"last_merges": {}}, "spent": []}
+        self.rounds: dict[str, Any] = {"last_merges": {}}  # what `MaskingMember.to_json` gave last
+        self._spent: list[str] = []
         if self._file.exists():
-            self._facts = json.loads(self._file.read_text(encoding="utf-8"))
-
-    @property
-    def rounds(self) -> dict[str, Any]:
-        """What `MaskingMember.to_json` gave last."""
-        rounds: dict[str, Any] = self._facts["rounds"]
-        return rounds
+            facts = json.loads(self._file.read_text(encoding="utf-8"))
+            self.rounds, self._spent = facts["rounds"], facts["spent"]
 
     def note_rounds(self, rounds: dict[str, Any]) -> None:
         """Put on disk that a merge is begun, before its keys are sent."""
-        self._facts["rounds"] = rounds
+        self.rounds = rounds
         self._write()
 
     def keep(self, run: str, task: TaskId, trained: Path) -> None:
@@ -61,9 +57,9 @@ class KeptUpdates:
             WireError: an update of this task was revealed in a sum; it is not offered again.
             OSError: the disk.
         """
-        if self._name(run, task) in self._facts["spent"]:
-            raise WireError(f"the update of task {task} was in a sum; it is not offered again")
         path = self._path(run, task)
+        if path.stem in self._spent:
+            raise WireError(f"the update of task {task} was in a sum; it is not offered again")
         if trained.exists():  # else it is here from a try before this one
             with trained.open("rb") as file:
                 os.fsync(file.fileno())
@@ -75,24 +71,21 @@ class KeptUpdates:
     def update(self, run: str, task: TaskId) -> WaitingUpdate | None:
         """An update that may be offered, None if there is none."""
         path = self._path(run, task)
-        if self._name(run, task) in self._facts["spent"] or not path.exists():
+        if path.stem in self._spent or not path.exists():
             return None
         with np.load(path, allow_pickle=False) as arrays:
             return WaitingUpdate(trainable=arrays["trainable"], averaged=arrays["averaged"])
 
     def spend(self, run: str, tasks: Iterable[TaskId]) -> None:
         """Put on disk that these updates are in a sum, before the shares that open it are sent."""
-        spent = [self._name(run, task) for task in tasks]
-        self._facts["spent"] = [*self._facts["spent"], *spent][-_MOST_SPENT:]
+        paths = [self._path(run, task) for task in tasks]
+        self._spent = [*self._spent, *(path.stem for path in paths)][-_MOST_SPENT:]
         self._write()
-        for name in spent:
-            (self._folder / f"{name}.npz").unlink(missing_ok=True)
+        for path in paths:
+            path.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        write_whole(self._file, json.dumps(self._facts))
-
-    def _name(self, run: str, task: TaskId) -> str:
-        return f"{run}.{task}"
+        write_whole(self._file, json.dumps({"rounds": self.rounds, "spent": self._spent}))
 
     def _path(self, run: str, task: TaskId) -> Path:
-        return self._folder / f"{self._name(run, task)}.npz"
+        return self._folder / f"{run}.{task}.npz"

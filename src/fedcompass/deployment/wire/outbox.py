@@ -7,7 +7,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.arriving import Pieces, digest_of
+from fedcompass.deployment.wire.arriving import digest_of
 from fedcompass.runs.files import replacing
 
 __all__ = ["Outbox"]
@@ -51,26 +51,24 @@ class Outbox:
         """The file with an answer's payload."""
         return self._folder / f"{task}.payload"
 
-    def keep(self, answer: pb.Answer, payload: Pieces | Path) -> None:
-        """Put an answer on disk; its size and digest are filled in.
+    def trained(self, task: str) -> Path:
+        """The file that its payload is written into before the answer is kept."""
+        return self._folder / f"{task}.trained"
 
-        Args:
-            answer: its head.
-            payload: the rest; a file is moved here.
+    def keep(self, answer: pb.Answer) -> None:
+        """Put an answer on disk; its size and digest are filled in.
 
         Raises:
             OSError: the disk.
         """
-        path = self.payload(answer.task)
+        trained, path = self.trained(answer.task), self.payload(answer.task)
         if not answer.error:
-            if not isinstance(payload, Path):
-                with path.open("wb") as file:
-                    file.writelines(payload)
-            elif payload.exists():  # else it is here from a try before this one
-                payload.replace(path)
-            with path.open("rb") as file:
+            if trained.exists():  # else it is here from a try before this one, or is empty
+                trained.replace(path)
+            with path.open("a+b") as file:
                 os.fsync(file.fileno())
-                answer.payload_bytes = os.fstat(file.fileno()).st_size
+                answer.payload_bytes = file.tell()
+                file.seek(0)
                 answer.digest = hashlib.file_digest(file, "sha256").hexdigest()
         with replacing(self._folder / f"{answer.task}.answer") as beside:
             beside.write_bytes(answer.SerializeToString())
@@ -81,11 +79,11 @@ class Outbox:
         path = self.payload(answer.task)
         if path.exists() and digest_of(path) == answer.digest:
             return True
-        self.keep(pb.Answer(task=answer.task, error=_DAMAGED), [])
+        self.keep(pb.Answer(task=answer.task, error=_DAMAGED))
         return False
 
     def drop(self, task: str) -> None:
         """Forget an answer that has its receipt."""
         self.waiting.pop(task, None)
-        for suffix in ("answer", "payload"):
+        for suffix in ("answer", "payload", "trained"):
             (self._folder / f"{task}.{suffix}").unlink(missing_ok=True)

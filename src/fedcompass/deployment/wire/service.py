@@ -26,7 +26,7 @@ from fedcompass.vocabulary import ClientId, Seconds
 
 if TYPE_CHECKING:
     from fedcompass.deployment.wire.sum_parts import Begin
-    from fedcompass.deployment.wire.sum_rounds import RoundResult, SumRounds
+    from fedcompass.deployment.wire.sum_rounds import RoundResult, SumRound
 
 __all__ = ["FederationService"]
 
@@ -71,7 +71,7 @@ class FederationService:
         self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
         self._attendance = Attendance(layout, self._orders, self.limits, notice, changed, departed)
         self._visitors = Visitors(roster, self.limits)
-        self._sums: SumRounds | None = None  # made when the first sum is asked for
+        self._sum: SumRound | None = None  # under way
         self._reviews = asyncio.get_running_loop().create_task(self._review())
 
     @property
@@ -111,16 +111,18 @@ class FederationService:
         Raises:
             MissingExtra: the cryptography is not installed.
         """
-        if self._sums is None:
-            from fedcompass.deployment.wire.sum_rounds import SumRounds
+        from fedcompass.deployment.wire.sum_rounds import SumRound
 
-            self._sums = SumRounds(self._attendance.tell, self._notice)
-        return await self._sums.open(begins, phase_seconds)
+        self._sum = SumRound(begins, self._attendance.tell, self._notice)
+        try:
+            return await self._sum.run(phase_seconds)
+        finally:
+            self._sum = None
 
     async def _serve_sum(self, visitor: Visitor, request: Any, context: Context) -> None:
-        if self._sums is None:
-            raise NotAdmitted(grpc.StatusCode.NOT_FOUND, "this federation has no sums")
-        await self._sums.serve(visitor, request, context)
+        if self._sum is None:
+            raise NotAdmitted(grpc.StatusCode.NOT_FOUND, "there is no sum under way")
+        await self._sum.serve(visitor, request, context)
 
     def open_tasks(self, site: str) -> list[GivenTask]:
         """What a site has not answered."""

@@ -3,17 +3,18 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from random import uniform
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Never, TypeAlias
 
 import grpc
 
+import fedcompass
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.arriving import OneBehind, Pieces
+from fedcompass.deployment.wire.arriving import OneBehind
 from fedcompass.deployment.wire.connections import SERVICE, Identity, open_channel
 from fedcompass.deployment.wire.decoding import (
     PIECE_BYTES,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from fedcompass.deployment.wire.kept_updates import KeptUpdates
     from fedcompass.deployment.wire.sum_member import SumMember
 
-__all__ = ["Failed", "FinishedTask", "SiteLink", "SpentBudget", "is_admitted"]
+__all__ = ["SiteLink", "Train", "is_admitted"]
 
 _BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
@@ -41,45 +42,15 @@ _KEPT_MODELS = 2
 _GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
 
 
-class SpentBudget(NamedTuple):
-    """What a site has spent of its privacy budget so far: ε, which holds with δ."""
-
-    epsilon: float
-    delta: float
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedTask:
-    """What a task came to; the payload is in the form the task asked for."""
-
-    steps_done: int
-    seconds: Seconds  # of computing
-    samples: int
-    loss: float
-    payload: Pieces | Path  # a file is taken over
-    spent: SpentBudget | None = None  # None: it was not trained privately
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A task came to nothing.
-
-    reason: one line that may leave the site.
-    budget_spent: the site's privacy budget allows no further step: it leaves.
-    spent: of that budget.
-    """
-
-    reason: str
-    budget_spent: bool = False
-    spent: SpentBudget | None = None
-
-
 class _Left(Exception):
     """All is handed in, and the site may go."""
 
 
-Train: TypeAlias = Callable[[pb.Task, Path], Awaitable[FinishedTask | Failed]]
-"""Trains from the model in a file; is cancelled when the task is withdrawn or a newer one comes."""
+Train: TypeAlias = Callable[[pb.Task, Path, Path], Awaitable[pb.Answer]]
+"""Trains from the model in one file, writes the payload into another, and says what came of it.
+
+Is cancelled when the task is withdrawn or a newer one comes.
+"""
 
 
 class SiteLink:
@@ -91,7 +62,6 @@ class SiteLink:
         identity: the site's certificate and key.
         samples: how many it has.
         layout: the digest of its model's names, shapes and dtypes.
-        software: the version of fedcompass.
         train: does the work.
         proxy: http://host:port of an HTTP CONNECT proxy.
         limits: how long silence may last.
@@ -108,7 +78,6 @@ class SiteLink:
         *,
         samples: int,
         layout: str,
-        software: str,
         train: Train,
         proxy: str | None = None,
         limits: Limits | None = None,
@@ -119,7 +88,7 @@ class SiteLink:
         self._limits, self._notice, self.train = limits or Limits(), notice, train
         self._hello = pb.Hello(
             protocol=WIRE_PROTOCOL,
-            software=software,
+            software=fedcompass.__version__,
             process=secrets.token_hex(16),
             samples=samples,
             layout=layout,
@@ -127,14 +96,30 @@ class SiteLink:
         )
         self._models = ModelFiles(folder / "models")
         self._outbox = Outbox(folder / "answers")
-        self._kept = _Kept(folder / "kept", identity, notice)
+        self._kept_at = folder / "kept"
         self._newest: list[str] = []  # models, the newest last
         self.task: pb.Task | None = None  # in training, or about to be
         self._work: asyncio.Task[None] | None = None
         self._summing: asyncio.Task[None] | None = None
         self._to_send = asyncio.Event()
+        self._channel: Any = None  # the connection, or the last one
         self.name: str | None = None  # what the roster calls this site; None: not connected
         self._in_step = False  # the server has said, on this connection, what it waits for
+
+    @cached_property
+    def _kept(self) -> "KeptUpdates":
+        """The site's updates that wait for sums."""
+        # With numpy, which a site without secure sums does not load.
+        from fedcompass.deployment.wire.kept_updates import KeptUpdates
+
+        return KeptUpdates(self._kept_at)
+
+    @cached_property
+    def _member(self) -> "SumMember":
+        """The site's part in sums, as long as this process lives."""
+        from fedcompass.deployment.wire.sum_member import SumMember
+
+        return SumMember(self.name or "", self._identity, self._kept, self._notice)
 
     @property
     def _leaving(self) -> str:
@@ -172,8 +157,8 @@ class SiteLink:
         """Attend and send answers until the connection ends; why it did."""
         self._in_step = False
         try:
-            async with open_channel(self._address, self._identity, self._proxy) as channel:
-                await _until_one_fails(self._attend(channel), self._send_answers(channel))
+            async with open_channel(self._address, self._identity, self._proxy) as self._channel:
+                await _until_one_fails(self._attend(), self._send_answers())
         except _Left:
             raise
         except Exception as error:
@@ -181,12 +166,12 @@ class SiteLink:
         finally:
             self.name = None
 
-    async def _attend(self, channel: Any) -> Never:
-        call = channel.stream_stream(f"/{SERVICE}/Attend")()
+    async def _attend(self) -> Never:
+        call = self._channel.stream_stream(f"/{SERVICE}/Attend")()
         try:
             await _write(call, pb.FromSite(hello=self._hello))
-            await self._hear(channel, call)  # welcome
-            await _until_one_fails(self._beat(call), self._listen(channel, call))
+            await self._hear(call)  # welcome
+            await _until_one_fails(self._beat(call), self._listen(call))
         finally:
             call.cancel()
 
@@ -201,11 +186,11 @@ class SiteLink:
             await _write(call, pb.FromSite(heartbeat=heartbeat))
             await asyncio.sleep(self._limits.heartbeat)
 
-    async def _listen(self, channel: Any, call: Any) -> Never:
+    async def _listen(self, call: Any) -> Never:
         while True:
-            await self._hear(channel, call)
+            await self._hear(call)
 
-    async def _hear(self, channel: Any, call: Any) -> None:
+    async def _hear(self, call: Any) -> None:
         async with asyncio.timeout(self._limits.silence):
             raw = await call.read()
         if raw is grpc.aio.EOF:
@@ -217,9 +202,9 @@ class SiteLink:
                 self._notice(f"connected as {self.name}")
                 self._to_send.set()
             case "task":
-                self._take(channel, message.task)
+                self._take(message.task)
             case "sum":
-                self._join_sum(channel, message.sum.id)
+                self._join_sum(message.sum.id)
             case "withdrawn" if self.task is not None and self.task.id == message.withdrawn.task:
                 self._drop_work()
             case "heartbeat":
@@ -228,30 +213,29 @@ class SiteLink:
             case _:
                 pass
 
-    def _join_sum(self, channel: Any, call: str) -> None:
+    def _join_sum(self, call: str) -> None:
         """Take part in a secure round, beside whatever else is done; the last one is given up."""
         if self._summing is not None:
             self._summing.cancel()
-        self._summing = asyncio.create_task(self._sum(channel, call))
+        self._summing = asyncio.create_task(self._sum(call))
 
-    async def _sum(self, channel: Any, call: str) -> None:
+    async def _sum(self, call: str) -> None:
         try:
-            await self._kept.member(self.name or "").take_part(channel, call)
+            await self._member.take_part(self._channel, call)
         except (FedcompassError, OSError) as error:
             self._notice(one_line(f"left a sum: {error}"))
         except grpc.aio.AioRpcError as error:
             self._notice(one_line(f"a sum ended: {error.details()}"))
 
-    def _take(self, channel: Any, task: pb.Task) -> None:
+    def _take(self, task: pb.Task) -> None:
         if task.id in self._outbox.waiting:
             return  # done: it is on its way
         if self.task is not None and self.task.id == task.id:
-            self._channel = channel
             return  # at it
         self._drop_work()
         if task.refused:
             self._notice(f"the server refused the last answer: {task.refused}")
-        self.task, self._channel = task, channel
+        self.task = task
         self._work = asyncio.create_task(self._carry_out(task))
 
     def _drop_work(self) -> None:
@@ -262,51 +246,37 @@ class SiteLink:
     async def _carry_out(self, task: pb.Task) -> None:
         """Fetch, train, and keep the answer; a failure is an answer, too."""
         if self._leaving:
-            await self._keep(task, Failed(self._leaving, budget_spent=True))
+            answer = pb.Answer(error=self._leaving, budget_spent=True, samples=self._hello.samples)
+            await self._keep(task, answer)
         elif (model := await self._model(task)) is not None:
             await self._keep(task, await self._trained(task, model))
         self.task = self._work = None
         self._to_send.set()
 
-    async def _trained(self, task: pb.Task, model: Path) -> FinishedTask | Failed:
+    async def _trained(self, task: pb.Task, model: Path) -> pb.Answer:
         try:
-            return await self.train(task, model)
+            return await self.train(task, model, self._outbox.trained(task.id))
         except FedcompassError as error:
-            return Failed(str(error))
+            return pb.Answer(error=str(error))
         except Exception as error:
-            return Failed(f"{type(error).__name__}: {error}")
+            return pb.Answer(error=f"{type(error).__name__}: {error}")
 
-    async def _keep(self, task: pb.Task, done: FinishedTask | Failed) -> None:
+    async def _keep(self, task: pb.Task, answer: pb.Answer) -> None:
         """Put an answer on disk, however often that takes: the disk may be full for a while."""
-        payload: Pieces | Path = ()
-        if isinstance(done, Failed):
-            answer = pb.Answer(
-                task=task.id,
-                error=one_line(done.reason) or "failed",
-                budget_spent=done.budget_spent,
-                samples=self._hello.samples if done.budget_spent else 0,
-            )
+        answer.task = task.id
+        if answer.error:
+            answer.error = one_line(answer.error) or "failed"
         else:
-            answer = pb.Answer(
-                task=task.id,
-                form=task.form,
-                steps_done=done.steps_done,
-                seconds=done.seconds,
-                samples=done.samples,
-                loss=done.loss,
-            )
-            payload = done.payload if isinstance(done.payload, Path) else list(done.payload)
-        if done.spent is not None:
-            answer.epsilon, answer.delta = done.spent
+            answer.form = task.form
         failures = 0
-        while answer.task not in self._outbox.waiting:
+        while task.id not in self._outbox.waiting:
             try:
                 if answer.form == KEPT:  # the update stays here, and the answer says that it is
-                    await asyncio.to_thread(self._kept.take, task, payload)
-                    payload = ()
-                await asyncio.to_thread(self._outbox.keep, answer, payload)
+                    trained = self._outbox.trained(task.id)
+                    await asyncio.to_thread(self._kept.keep, task.run, task.number, trained)
+                await asyncio.to_thread(self._outbox.keep, answer)
             except WireError as error:
-                answer, payload = pb.Answer(task=task.id, error=one_line(str(error))), ()
+                answer = pb.Answer(task=task.id, error=one_line(str(error)))
             except OSError as error:
                 failures += 1
                 self._notice(f"an answer cannot be written: {error}; trying again")
@@ -354,14 +324,14 @@ class SiteLink:
             call.cancel()
         return await asyncio.to_thread(self._models.arrived, file)
 
-    async def _send_answers(self, channel: Any) -> Never:
+    async def _send_answers(self) -> Never:
         """Send every answer that is kept, and each new one, until it has its receipt."""
         failures: dict[str, int] = {}
         while True:
             await self._to_send.wait()
             self._to_send.clear()
             for answer in list(self._outbox.waiting.values()):
-                receipt = await self._send(channel, answer)
+                receipt = await self._send(answer)
                 if receipt is None:
                     self._to_send.set()
                     failures[answer.task] = failures.get(answer.task, 0) + 1
@@ -374,9 +344,9 @@ class SiteLink:
                     self._hello.leaving = answer.error
             self._leave_if_done()
 
-    async def _send(self, channel: Any, answer: pb.Answer) -> pb.Receipt | None:
+    async def _send(self, answer: pb.Answer) -> pb.Receipt | None:
         """Send an answer; its receipt, or None: try again."""
-        call = channel.stream_stream(f"/{SERVICE}/Submit")()
+        call = self._channel.stream_stream(f"/{SERVICE}/Submit")()
         try:
             await _write(call, pb.AnswerPart(answer=answer))
             reply = read_answer_reply(await self._reply(call))
@@ -410,36 +380,6 @@ class SiteLink:
         elif code is not grpc.StatusCode.UNAVAILABLE or self.name is None:
             raise error
         self._notice(_told(error))
-
-
-class _Kept:
-    """A site's updates that wait for sums, and its part in these; made when it is needed."""
-
-    def __init__(self, folder: Path, identity: Identity, notice: Callable[[str], None]) -> None:
-        self._folder, self._identity, self._notice = folder, identity, notice
-        self._updates: KeptUpdates | None = None
-        self._member: SumMember | None = None
-
-    @property
-    def updates(self) -> "KeptUpdates":
-        if self._updates is None:  # numpy, which a site without secure sums does not load
-            from fedcompass.deployment.wire.kept_updates import KeptUpdates
-
-            self._updates = KeptUpdates(self._folder)
-        return self._updates
-
-    def take(self, task: pb.Task, trained: Pieces | Path) -> None:
-        """Take over the update of a task."""
-        if isinstance(trained, Path):
-            self.updates.keep(task.run, task.number, trained)
-
-    def member(self, name: str) -> "SumMember":
-        """The site's part in rounds, as long as this process lives."""
-        if self._member is None:
-            from fedcompass.deployment.wire.sum_member import SumMember
-
-            self._member = SumMember(name, self._identity, self.updates, self._notice)
-        return self._member
 
 
 async def is_admitted(

@@ -75,18 +75,21 @@ class SumMember:
 
     def _begun(self, begin: Begin) -> KeysAdvertised | bytes:
         """Enter the round, or say which updates are not here."""
-        run, tasks = begin.terms.run, list(begin.tasks)
-        found = {task: self._kept.update(run, task) for task in tasks}
-        there = [(found[task], begin.tasks[task]) for task in tasks]
-        updates = [(update, weights) for update, weights in there if update is not None]
-        if len(updates) < len(tasks):
-            return lacking([task for task in tasks if found[task] is None])
+        updates, missing = [], []
+        for task, weights in begin.tasks.items():
+            update = self._kept.update(begin.terms.run, task)
+            if update is None:
+                missing.append(task)
+            else:
+                updates.append((update, weights))
+        if missing:
+            return lacking(missing)
         try:
             vector = weighted_vector(updates, begin.max_norm)
             keys = self._member.begin(begin.terms, vector, 1.0)
         except EncodingError as error:
             self._notice(f"an update cannot be summed: {error}")
-            return lacking(tasks)
+            return lacking(list(begin.tasks))
         self._kept.note_rounds(self._member.to_json())
         return keys
 
