@@ -65,6 +65,7 @@ DEPLOYMENT_RANKS = {
     "addresses": 0,
     "backoff": 0,
     "certificate_dates": 0,
+    "freed_memory": 0,
     "private_files": 0,
     "wire": 1,
     "app": 1,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fedcompass.deployment.freed_memory import keep_freed_memory
 from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.supervision import Program, die_with_parent
 from fedcompass.errors import FedcompassError, TransportBroken
@@ -57,6 +58,7 @@ def read_exit(project: ServerProject) -> ServerExit:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until the run is over, or SIGTERM."""
     die_with_parent()
+    keep_freed_memory()
     parser = argparse.ArgumentParser(prog="fedcompass-server")
     parser.add_argument("--project", type=Path, required=True)
     parser.add_argument("--run", type=Path, required=True)

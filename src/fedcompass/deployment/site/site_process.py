@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fedcompass.deployment.freed_memory import keep_freed_memory
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.worker_link import WorkerFacts, WorkerLink
@@ -83,6 +84,7 @@ def run_site(site: SiteFolder, notice: Callable[[str], None]) -> str:
         ) from None
     except OSError as error:
         raise ProjectError(f"{site.state} cannot be used: {error.strerror}") from None
+    keep_freed_memory()
     try:
         return asyncio.run(_take_part(site, notice))
     finally:

@@ -24,6 +24,7 @@ import torch
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
+from fedcompass.deployment.freed_memory import keep_freed_memory
 from fedcompass.deployment.site.local_round import Round, SiteRounds
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import die_with_parent
@@ -185,6 +186,7 @@ def _warm_up_torch(device: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve the site's process; a mistake of the user's ends in one line and exit code 1."""
     die_with_parent()
+    keep_freed_memory()
     parser = argparse.ArgumentParser(prog="python -m fedcompass.deployment.site.site_worker")
     parser.add_argument("folder", type=Path, help="the site's")
     parser.add_argument("--channel", type=int, required=True, help="the socket's number")

@@ -149,9 +149,10 @@ class Answers:
                 part = await self._next_part(context, progress)
                 if part is None or part.WhichOneof("kind") != "data":
                     raise WireError(f"{came} of {size} bytes came; send the rest")
-                await writing.do(add(part.data))
-                came += len(part.data)
-                progress.moved += len(part.data)
+                data = part.data  # each look makes a copy
+                await writing.do(add(data))
+                came += len(data)
+                progress.moved += len(data)
         async with lock:
             self._check_newest(task, this)
             return _finished(file)
