@@ -1,6 +1,8 @@
 """A task and its answer over real sockets."""
 
 import asyncio
+import threading
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -22,6 +24,7 @@ from tests.deployment.wire.loopback_wire import (
 
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
+from fedcompass.deployment.wire.arriving import ArrivingFile
 from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.errors import WorkerLost
 
@@ -80,6 +83,33 @@ FIELDS = (
     "form",
     "payload_bytes",
 )
+
+
+@played
+async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched_on_the_next(
+    papers: Papers, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        async with serving(papers, tmp_path / "server") as server:
+            to_site = attending(papers, "north", tmp_path / "north", server.address)
+            link = (await stack.enter_async_context(to_site)).link
+            closed, arriving = threading.Event(), link._models.arriving
+
+            def arriving_late(digest: str, size: int) -> ArrivingFile:
+                link._models.arriving = arriving  # type: ignore[method-assign]
+                closed.wait()
+                return arriving(digest, size)
+
+            link._models.arriving = arriving_late  # type: ignore[method-assign]
+            server.give("north")
+            await until(lambda: link.task is not None)
+        await until(lambda: link.name is None)
+        closed.set()
+        await asyncio.sleep(0.1)
+        port, folder = server.port, tmp_path / "server"
+        again = await stack.enter_async_context(serving(papers, folder, port=port))
+        await until(lambda: again.received)
+        assert [content for _, content in again.received] == [UPDATE]
 
 
 @played
@@ -158,6 +188,28 @@ async def test_a_failed_task_is_told_in_one_line(papers: Papers, tmp_path: Path)
             await until(lambda number=number: len(server.received) == number)  # type: ignore[misc]
             received, content = server.received[-1]
             assert (received.answer.error, received.payload, content) == (told, None, None)
+
+
+@played
+async def test_a_site_that_cannot_read_its_own_models_says_so_and_goes_on(
+    papers: Papers, tmp_path: Path
+) -> None:
+    def unreadable(_: str) -> None:
+        link._models.whole = whole  # type: ignore[method-assign]
+        raise PermissionError("models: permission denied")
+
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        attending(papers, "north", tmp_path / "north", server.address) as site,
+    ):
+        link, whole = site.link, site.link._models.whole
+        link._models.whole = unreadable  # type: ignore[method-assign, assignment]
+        server.give("north", 1)
+        await until(lambda: server.received)
+        assert server.received[0][0].answer.error == "PermissionError: models: permission denied"
+        server.give("north", 2)
+        await until(lambda: len(server.received) == 2)
+        assert server.received[1][1] == UPDATE
 
 
 @played

@@ -222,7 +222,7 @@ class SiteLink:
     async def _sum(self, call: str) -> None:
         try:
             await self._member.take_part(self._channel, call)
-        except (FedcompassError, OSError) as error:
+        except (FedcompassError, OSError, grpc.aio.UsageError) as error:
             self._notice(one_line(f"left a sum: {error}"))
         except grpc.aio.AioRpcError as error:
             self._notice(one_line(f"a sum ended: {error.details()}"))
@@ -245,16 +245,18 @@ class SiteLink:
 
     async def _carry_out(self, task: pb.Task) -> None:
         """Fetch, train, and keep the answer; a failure is an answer, too."""
-        if self._leaving:
-            answer = pb.Answer(error=self._leaving, budget_spent=True, samples=self._hello.samples)
+        if (answer := await self._answer_to(task)) is not None:
             await self._keep(task, answer)
-        elif (model := await self._model(task)) is not None:
-            await self._keep(task, await self._trained(task, model))
         self.task = self._work = None
         self._to_send.set()
 
-    async def _trained(self, task: pb.Task, model: Path) -> pb.Answer:
+    async def _answer_to(self, task: pb.Task) -> pb.Answer | None:
+        """What came of a task; None: it was given up."""
+        if self._leaving:
+            return pb.Answer(error=self._leaving, budget_spent=True, samples=self._hello.samples)
         try:
+            if (model := await self._model(task)) is None:
+                return None
             return await self.train(task, model, self._outbox.trained(task.id))
         except FedcompassError as error:
             return pb.Answer(error=str(error))
@@ -295,7 +297,8 @@ class SiteLink:
             except asyncio.CancelledError:
                 if _is_cancelled():  # else it was the connection that was closed
                     raise
-            except (OSError, WireError) as error:  # a timeout is an OSError, too
+            except (OSError, WireError, grpc.aio.UsageError) as error:
+                # a timeout is an OSError; a channel that was closed before the call a UsageError
                 self._notice(f"the model did not arrive: {error}; trying again")
             if path is None:
                 failures += 1
