@@ -12,6 +12,7 @@ import re
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
+from math import ceil
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -62,9 +63,10 @@ def draw() -> None:
     }
     panels = {fleet: rows for fleet, rows in panels.items() if rows}
     with publication_style():
-        figure = new_figure(PAGE, 5.2)
-        for axes, (fleet, rows) in zip(figure.subplots(2, 3).flat, panels.items(), strict=True):
-            _draw_panel(axes, fleet, rows)
+        down = ceil(len(panels) / 3)
+        figure = new_figure(PAGE, 2.6 * down)
+        for place, (fleet, rows) in enumerate(panels.items(), 1):
+            _draw_panel(figure.add_subplot(down, 3, place), fleet, rows)
         figure.supxlabel(
             "time to 90% over FedCompass's (less is faster), 95% intervals", fontsize=8
         )

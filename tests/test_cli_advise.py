@@ -68,14 +68,14 @@ def test_the_strategies_are_shown_on_these_very_clients() -> None:
 
 
 def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons() -> None:
-    output = advise("--paces", "0.1,0.2,0.4,0.25").output
+    output = advise("--paces", "0.05,0.1,0.1,0.25").output
     assert (
         "\nUse metronome:\n\n  fedcompass run --strategy metronome --clients 4 --min-steps 20 "
-        "--max-steps 200 --set 'fleet.paces=[0.1,0.2,0.4,0.25]'\n\n"
+        "--max-steps 200 --set 'fleet.paces=[0.05,0.1,0.1,0.25]'\n\n"
         'In a federation: strategy = { name = "metronome", min_steps = 20, max_steps = 200, '
-        "latest = 1.2 }\n\nWhy: In rounds of FedAvg these clients wait 40% of their time;"
+        "latest = 1.2 }\n\nWhy: In rounds of FedAvg these clients wait 50% of their time;"
     ) in output
-    assert output.rstrip().endswith("Source: docs/metronome.md, fleets `normal` and `changing`.")
+    assert output.rstrip().endswith("Source: docs/metronome.md; docs/pieces.md for CA2FL.")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons()
         (["--paces", "0.7"], "alike"),
         (["--paces", "0.01,0.05", "--overhead", "100"], "alike"),  # a task costs both the same
         (["--paces", "0.1,0.2,0.3,0.25"], "alike"),  # as far apart as normal speeds
-        (["--paces", "0.1,0.2,0.4,0.25"], "one group"),
+        (["--paces", "0.05,0.1,0.1,0.25"], "far apart"),  # one group of Compass's
         (["--paces", FAR_APART], "far apart"),
     ],
 )

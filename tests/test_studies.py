@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fedcompass.advice.choice import advise
+from fedcompass.advice.clients import clients_in_experiment
 from fedcompass.advice.measured import RECOMMENDATIONS
 from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Planned, Sweep
@@ -93,15 +95,40 @@ def test_what_is_advised_for_clients_far_apart_is_what_the_studies_measured() ->
 
 def test_what_is_advised_for_clients_that_wait_little_is_what_the_study_measured() -> None:
     rows = ("fedavg 40", "fedcompass", "metronome")
-    equal, normal, changing = (
+    equal, normal = (
         [reached(row, "metronome-others", fleets=(fleet,)) for row in rows]
-        for fleet in ("equal", "normal", "changing")
+        for fleet in ("equal", "normal")
     )
-    assert {planned for fleet in (equal, normal, changing) for _, planned in fleet} == {30}
+    assert {planned for fleet in (equal, normal) for _, planned in fleet} == {30}
     because = RECOMMENDATIONS["alike"].because
     assert f"in {equal[0][0]} of 30 runs, FedCompass with up to 200 in {equal[1][0]}" in because
     assert f"Metronome in {equal[2][0]}; with normal speeds it was" in because
     assert f"was {normal[0][0]}, {normal[1][0]} and {normal[2][0]}." in because
-    because = RECOMMENDATIONS["one group"].because
-    assert f"{normal[2][0]} of 30 runs with normal speeds, FedCompass in {normal[1][0]}" in because
-    assert f"in {changing[2][0]} against {changing[1][0]}" in because
+
+
+def test_with_one_straggler_the_advice_says_what_the_study_measured() -> None:
+    rows = ("metronome", "fedcompass", "fedcompass +a 0.05")
+    counts = [reached(row, "metronome-others", fleets=("one straggler",)) for row in rows]
+    assert {planned for _, planned in counts} == {30}
+    beats, compass, growing = (count for count, _ in counts)
+    told = f"({beats} of 30 runs, FedCompass {compass}, and {growing} with min_steps 10 and"
+    assert told in RECOMMENDATIONS["far apart"].because
+
+
+@pytest.mark.parametrize(
+    ("study", "fleet", "kind"),
+    [
+        ("metronome-others", "equal", "alike"),
+        ("metronome-others", "normal", "alike"),
+        ("metronome-others", "one straggler", "far apart"),
+        ("metronome-exponential", "floor 0.02, 1.5 s a task", "far apart"),
+        ("metronome-exponential", "floor 0.2, 1.5 s a task", "far apart"),
+    ],
+)
+def test_most_fleets_of_the_study_get_the_advice_that_was_measured_on_them(
+    study: str, fleet: str, kind: str
+) -> None:
+    wanted = {"fleet": fleet, "row": "fedcompass", "fleet.clients": "10", "partition.kind": "class"}
+    runs = [one for one in plan_of(study) if wanted.items() <= one.labels.items()]
+    clients = [clients_in_experiment(one.experiment) for one in runs[:3]]
+    assert [advise(these).kind for these in clients].count(kind) >= 2  # of three

@@ -133,8 +133,10 @@ def record_of(result: "Result", device: str) -> Record:
     """What to keep of a run that came to its end."""
     summary = result.summary
     metric = summary["target_metric"]
-    numbers: dict[str, Any] = {each.name: summary.get(each.name) for each in fields(RunOutcome)}
-    numbers |= {which: _number(summary[f"{which}_{metric}"]) for which in ("top", "final")}
+    apart = {which: _number(summary[f"{which}_{metric}"]) for which in ("top", "final")}
+    apart["epsilon_per_client"] = summary.get("epsilon_per_client")
+    names = [each.name for each in fields(RunOutcome) if each.name not in apart]
+    numbers: dict[str, Any] = {name: summary[name] for name in names} | apart
     return Record(
         key=result.experiment.key(),
         experiment=_settings(result.experiment),

@@ -259,9 +259,10 @@ class Caller:
         await write(call, pb.AnswerPart(answer=answer))
         reply: pb.AnswerReply = pb.AnswerReply.FromString(await call.read())
         if reply.WhichOneof("kind") == "proceed" and pieces:
-            for piece in pieces:
-                await write(call, pb.AnswerPart(data=piece))
-            await call.done_writing()
+            with suppress(grpc.aio.AioRpcError):  # the read tells why the server ended the call
+                for piece in pieces:
+                    await write(call, pb.AnswerPart(data=piece))
+                await call.done_writing()
             reply = pb.AnswerReply.FromString(await call.read())
         call.cancel()
         return reply

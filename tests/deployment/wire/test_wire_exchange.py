@@ -92,7 +92,8 @@ async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched
     async with AsyncExitStack() as stack:
         async with serving(papers, tmp_path / "server") as server:
             to_site = attending(papers, "north", tmp_path / "north", server.address)
-            link = (await stack.enter_async_context(to_site)).link
+            site = await stack.enter_async_context(to_site)
+            link = site.link
             closed, arriving = threading.Event(), link._models.arriving
 
             def arriving_late(digest: str, size: int) -> ArrivingFile:
@@ -110,6 +111,7 @@ async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched
         again = await stack.enter_async_context(serving(papers, folder, port=port))
         await until(lambda: again.received)
         assert [content for _, content in again.received] == [UPDATE]
+        assert not [line for line in site.notices if "did not arrive" in line]  # of each try
 
 
 @played
@@ -188,6 +190,21 @@ async def test_a_failed_task_is_told_in_one_line(papers: Papers, tmp_path: Path)
             await until(lambda number=number: len(server.received) == number)  # type: ignore[misc]
             received, content = server.received[-1]
             assert (received.answer.error, received.payload, content) == (told, None, None)
+
+
+@played
+async def test_a_failure_without_a_word_is_told_by_its_name(papers: Papers, tmp_path: Path) -> None:
+    async def train(task: pb.Task, model: Path, payload: Path) -> pb.Answer:
+        raise WorkerLost
+
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        attending(papers, "north", tmp_path / "north", server.address) as site,
+    ):
+        site.link.train = train
+        server.give("north")
+        await until(lambda: server.received)
+        assert server.received[0][0].answer.error == "WorkerLost"
 
 
 @played

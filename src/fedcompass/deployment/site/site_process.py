@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import logging
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -97,6 +98,7 @@ async def _take_part(site: SiteFolder, notice: Callable[[str], None]) -> str:
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             loop.add_signal_handler(number, stop.set)
+    shutil.rmtree(site.state / "trained", ignore_errors=True)  # of an earlier version
     worker = WorkerLink(worker_program(site), notice)
     attending = asyncio.create_task(_attend(site, worker, notice))
     others = (worker.run(), _warn_of_expiry(site, notice), stop.wait())

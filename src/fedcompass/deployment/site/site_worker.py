@@ -113,7 +113,7 @@ class SiteWorker:
             _log.exception("task %d failed: %s", job["number"], told)
         else:
             return {"steps_done": done.steps_done, "seconds": done.seconds, "loss": done.loss}
-        told = one_line(without_folders(told, self._folders))
+        told = one_line(without_folders(told, self._folders)) or "failed"
         return {"error": told, "budget_spent": budget_spent}
 
     def _carry_out(self, job: Job) -> Round:

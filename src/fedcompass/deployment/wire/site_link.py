@@ -259,7 +259,7 @@ class SiteLink:
                 return None
             return await self.train(task, model, self._outbox.trained(task.id))
         except FedcompassError as error:
-            return pb.Answer(error=str(error))
+            return pb.Answer(error=str(error) or type(error).__name__)
         except Exception as error:
             return pb.Answer(error=f"{type(error).__name__}: {error}")
 
@@ -297,8 +297,9 @@ class SiteLink:
             except asyncio.CancelledError:
                 if _is_cancelled():  # else it was the connection that was closed
                     raise
-            except (OSError, WireError, grpc.aio.UsageError) as error:
-                # a timeout is an OSError; a channel that was closed before the call a UsageError
+            except grpc.aio.UsageError:
+                pass  # the connection was closed before the call: the next one may be open
+            except (OSError, WireError) as error:  # a timeout is an OSError, too
                 self._notice(f"the model did not arrive: {error}; trying again")
             if path is None:
                 failures += 1

@@ -48,7 +48,9 @@ def read_begin(raw: bytes) -> Begin:
     try:
         return _BEGIN.validate_json(raw)
     except ValidationError as error:
-        why = one_line(error.errors()[0]["msg"])
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        why = one_line(f"{where}: {first['msg']}")
         raise WireError(f"the server's round cannot be read: {why}") from None
 
 
