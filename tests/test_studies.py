@@ -131,4 +131,4 @@ def test_most_fleets_of_the_study_get_the_advice_that_was_measured_on_them(
     wanted = {"fleet": fleet, "row": "fedcompass", "fleet.clients": "10", "partition.kind": "class"}
     runs = [one for one in plan_of(study) if wanted.items() <= one.labels.items()]
     clients = [clients_in_experiment(one.experiment) for one in runs[:3]]
-    assert [advise(these).kind for these in clients].count(kind) >= 2  # of three
+    assert sum(advise(these).kind == kind for these in clients) >= 2  # of three
