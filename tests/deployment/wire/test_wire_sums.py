@@ -36,7 +36,7 @@ from fedcompass.deployment.wire.sum_parts import (
     read_lacking,
     read_whole,
 )
-from fedcompass.deployment.wire.sum_rounds import RoundResult
+from fedcompass.deployment.wire.sum_rounds import RoundResult, SumRound
 from fedcompass.errors import MessageRefused, WireError
 from fedcompass.secure_aggregation.messages import (
     ConfirmationsListed,
@@ -194,6 +194,22 @@ def test_a_site_may_die_in_any_phase(
             assert made.kept("west").update("trial", 1) is None
 
     play(scene())
+
+
+@played
+async def test_a_site_that_leaves_before_the_server_sees_its_message_sent_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, five: Papers, tmp_path: Path
+) -> None:
+    usual = SumRound._send
+
+    async def late(self: SumRound, context: Any, message: bytes) -> None:
+        await usual(self, context, message)
+        await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(SumRound, "_send", late)
+    async with federation(five, tmp_path) as made:
+        made.member("east")._begun = killed  # type: ignore[method-assign]
+        assert_sum_of(await made.sum(seconds=1000.0), NAMES[1:])
 
 
 @played

@@ -61,12 +61,6 @@ class NetworkSettings(Settings):
         """host:port to listen at."""
         return join_address(self.listen_host, self.port)
 
-    @field_validator("address")
-    @classmethod
-    def _parsable(cls, address: str) -> str:
-        split_address(address)
-        return address
-
     @field_validator("listen")
     @classmethod
     def _without_port(cls, listen: str) -> str:

@@ -136,7 +136,6 @@ class SumRound:
         if member not in self._ids or first != self._ids[member].encode():
             raise NotAdmitted(grpc.StatusCode.NOT_FOUND, "there is no sum that waits for this site")
         del self._ids[member]
-        await self._send(context, self._begins[member].to_bytes())
         works = [
             asyncio.create_task(self._speak(member, context)),
             asyncio.create_task(self._listen(member, context)),
@@ -174,6 +173,7 @@ class SumRound:
                 return
 
     async def _speak(self, member: ClientId, context: Context) -> None:
+        await self._send(context, self._begins[member].to_bytes())
         while True:
             message = await self._outgoing[member].get()
             listed = isinstance(message, KeysListed)
