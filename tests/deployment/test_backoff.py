@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedcompass.deployment.backoff import Backoff
-from fedcompass.deployment.supervision import Child, Program, Restarts
+from fedcompass.deployment.supervision import Child, Program
 from fedcompass.errors import ProcessFailed
 
 
@@ -18,9 +18,13 @@ def test_each_failure_in_a_row_doubles_the_pause_up_to_the_longest() -> None:
 def test_a_process_that_recovered_starts_counting_anew_and_too_many_deaths_end_it(
     tmp_path: Path,
 ) -> None:
-    child = Child(Program("a worker", "no.such.module", tmp_path / "log"))
-    restarts = Restarts(2, longest_pause=10.0, recovered_after=20.0)
-    pauses = [restarts.pause_after(child, lived) for lived in (1.0, 1.0, 21.0, 20.0)]
-    assert pauses == [0.2, 0.4, 0.2, 0.4]
+    lives = iter((1.0, 1.0, 21.0, 20.0, 1.0))
+    child = Child(
+        Program("a worker", "no.such.module", tmp_path / "log"),
+        restarts=2,
+        longest_pause=10.0,
+        clock=lambda: next(lives),
+    )
+    assert [child.pause() for _ in range(4)] == [0.2, 0.4, 0.2, 0.4]
     with pytest.raises(ProcessFailed, match="a worker died 3 times in a row"):
-        restarts.pause_after(child, 1.0)
+        child.pause()

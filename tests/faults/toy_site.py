@@ -19,7 +19,7 @@ class ToySite(RunningSite):
     def __init__(self, site: SiteFolder) -> None:
         super().__init__(site)
         program = replace(site_process.site_program(site), module="tests.faults.toy_site")
-        self._child = Child(program, restarts=1_000_000, longest_pause=5.0)
+        self._child = Child(program, longest_pause=5.0)
 
 
 def toy_program(site: SiteFolder) -> Program:

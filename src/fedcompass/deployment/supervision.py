@@ -21,7 +21,7 @@ from fedcompass.deployment.backoff import Backoff
 from fedcompass.errors import ProcessFailed
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Child", "Program", "Restarts", "die_with_parent", "free_port", "last_line"]
+__all__ = ["Child", "Program", "die_with_parent", "free_port", "last_line"]
 
 _PARENT = "FEDCOMPASS_PARENT"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -79,56 +79,35 @@ def last_line(log: Path, start: int = 0) -> str:
     return ""
 
 
-class Restarts:
-    """Counts a process's deaths in a row: how long to wait after each, and when to give up.
+class Child:
+    """One process and its successors: restarted when it dies, with growing pauses.
 
     Args:
-        most: deaths in a row after which it is started again.
+        program: what to start.
+        restarts: so often in a row; None: for as long as somebody asks for it.
         longest_pause: between two starts.
-        recovered_after: a process that lives longer than this does not count as dying in a row.
+        recovered_after: one that lives longer than this does not count as dying in a row.
+        clock: tells the seconds.
     """
-
-    def __init__(
-        self, most: int, *, longest_pause: Seconds, recovered_after: Seconds = 20.0
-    ) -> None:
-        self._most, self._recovered_after = most, recovered_after
-        self._backoff = Backoff(first=0.2, longest=longest_pause)
-        self._in_a_row = 0
-
-    def pause_after(self, child: "Child", lived: Seconds) -> Seconds:
-        """How long to wait before a process that died is started again.
-
-        Raises:
-            ProcessFailed: it died too often in a row.
-        """
-        self._in_a_row = 1 if lived > self._recovered_after else self._in_a_row + 1
-        if self._in_a_row > self._most:
-            raise child.failure(f"died {self._in_a_row} times in a row")
-        return self._backoff.after(self._in_a_row)
-
-
-class Child:
-    """One process and its successors: restarted when it dies, with growing pauses, not forever."""
 
     def __init__(
         self,
         program: Program,
         *,
-        restarts: int = 5,
-        longest_pause: Seconds = 120.0,
+        restarts: int | None = None,
+        longest_pause: Seconds = 30.0,
         recovered_after: Seconds = 20.0,
         clock: Callable[[], Seconds] = monotonic,
     ) -> None:
         self.program = program
-        self._restarts = Restarts(
-            restarts, longest_pause=longest_pause, recovered_after=recovered_after
-        )
+        self._restarts, self._recovered_after = restarts, recovered_after
+        self._backoff = Backoff(first=0.2, longest=longest_pause)
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._started: Seconds = 0.0
+        self._deaths = 0  # in a row
         self._again_at: Seconds | None = None  # when a dead one is started again
         self._log_from = 0  # where in the log this start's lines begin
-        self.last_error = ""  # of the one that died last
 
     @property
     def pid(self) -> int | None:
@@ -180,31 +159,40 @@ class Child:
         """
         if self.running:
             return False
-        now = self._clock()
         if self._again_at is None:
             self.stop()  # what it started itself
-            self.last_error = self.cause
-            self._again_at = now + self._restarts.pause_after(self, now - self._started)
-        if now < self._again_at:
+            self._again_at = self._clock() + self.pause()
+        if self._clock() < self._again_at:
             return False
         self.start()
         return True
 
+    def pause(self) -> Seconds:
+        """How long to wait before one that has died is started again; to be asked once for each.
+
+        Raises:
+            ProcessFailed: it died too often in a row.
+        """
+        lived = self._clock() - self._started
+        self._deaths = 1 if lived > self._recovered_after else self._deaths + 1
+        if self._restarts is not None and self._deaths > self._restarts:
+            raise ProcessFailed(
+                f"{self.program.name} died {self._deaths} times in a row (exit code "
+                f"{self.exit_code}); {self.program.log} ends with: {self._last_words or 'nothing'}"
+            )
+        return self._backoff.after(self._deaths)
+
     @property
     def cause(self) -> str:
         """What it died of, as far as its log or the signal says."""
-        words, code = last_line(self.program.log, self._log_from), self.exit_code
+        words, code = self._last_words, self.exit_code
         if code is not None and code < 0 and not _TROUBLE.search(words):
             return f"it was killed by signal {-code}; its log ends with: {words or 'nothing'}"
         return words
 
-    def failure(self, what: str) -> ProcessFailed:
-        """An error about this process, with the last words of its log."""
-        words = last_line(self.program.log, self._log_from)
-        return ProcessFailed(
-            f"{self.program.name} {what} (exit code {self.exit_code}); "
-            f"{self.program.log} ends with: {words or 'nothing'}"
-        )
+    @property
+    def _last_words(self) -> str:
+        return last_line(self.program.log, self._log_from)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send it a signal."""

@@ -2,28 +2,19 @@
 
 import json
 import struct
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeAlias, get_args, get_origin
 
 import numpy as np
 
 from fedcompass.errors import MessageRefused
-from fedcompass.secure_aggregation.fixed_point import Words
 from fedcompass.secure_aggregation.masks import word_count
 from fedcompass.secure_aggregation.messages import (
-    ConfirmationsListed,
     FromMember,
     InputMasked,
     KeysAdvertised,
-    KeysListed,
-    MemberAborted,
-    RoundFailed,
     ShareDigests,
-    SharesDealt,
-    SharesDelivered,
-    SharesRevealed,
-    SurvivorsConfirmed,
-    SurvivorsListed,
     ToMember,
 )
 from fedcompass.secure_aggregation.terms import Terms
@@ -33,7 +24,9 @@ __all__ = ["from_member", "most_bytes", "to_bytes", "to_member"]
 
 _HEAD = struct.Struct("<I")  # the length of the JSON
 _PER_MEMBER, _FIXED = 2048, 4096  # more than any message of one has of hex digits, names and keys
-_KEYS = ("mask_key", "seal_key", "self_seed_digest", "signature")
+_FROM_MEMBER = {kind.__name__: kind for kind in get_args(FromMember)}
+_TO_MEMBER = {kind.__name__: kind for kind in get_args(ToMember)}
+_WRONG = (AttributeError, KeyError, TypeError, ValueError)  # what a malformed head raises
 
 Head: TypeAlias = dict[str, Any]
 
@@ -60,9 +53,14 @@ def from_member(raw: bytes, terms: Terms, member: ClientId) -> FromMember:
     """
     head, rest = _split(raw)
     try:
-        return _from_member(head, rest, terms, member)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        kind = _FROM_MEMBER[head["kind"]]
+        known: Head = {"member": member}
+        if kind is InputMasked:
+            known["words"] = np.frombuffer(rest, dtype=terms.encoding.dtype)
+        message: FromMember = _read(kind, head, **known)
+    except _WRONG as error:
         raise MessageRefused(f"a message of {member!r} cannot be read: {error!r:.80}") from None
+    return message
 
 
 def to_member(raw: bytes) -> tuple[ToMember, Head]:
@@ -73,9 +71,10 @@ def to_member(raw: bytes) -> tuple[ToMember, Head]:
     """
     head, _ = _split(raw)
     try:
-        return _to_member(head), head
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        message: ToMember = _read(_TO_MEMBER[head["kind"]], head)
+    except _WRONG as error:
         raise MessageRefused(f"a message of the server cannot be read: {error!r:.80}") from None
+    return message, head
 
 
 def _split(raw: bytes) -> tuple[Head, bytes]:
@@ -89,88 +88,29 @@ def _split(raw: bytes) -> tuple[Head, bytes]:
     return head, raw[_HEAD.size + length :]
 
 
-def _from_member(head: Head, rest: bytes, terms: Terms, member: ClientId) -> FromMember:
-    context = _bytes(head["context"])
-    match head["kind"]:
-        case "KeysAdvertised":
-            return _keys(head | {"member": member})
-        case "SharesDealt":
-            return SharesDealt(
-                context=context,
-                member=member,
-                sealed=_table(head["sealed"], _bytes),
-                digests=_table(head["digests"], _digests),
-            )
-        case "InputMasked":
-            words: Words = np.frombuffer(rest, dtype=terms.encoding.dtype)
-            return InputMasked(context=context, member=member, words=words)
-        case "SurvivorsConfirmed":
-            signature = _bytes(head["signature"])
-            return SurvivorsConfirmed(context=context, member=member, signature=signature)
-        case "SharesRevealed":
-            return SharesRevealed(
-                context=context,
-                member=member,
-                self_shares=_table(head["self_shares"], _bytes),
-                key_shares=_table(head["key_shares"], _bytes),
-            )
-        case "MemberAborted":
-            accused = _text(head["accused"])
-            return MemberAborted(context=context, member=member, accused=accused)
-        case _:
-            raise ValueError("kind")
+def _read(kind: type[Any], head: Head, **known: Any) -> Any:
+    """A message of a kind; what is known is not taken from the head."""
+    unknown = [field for field in fields(kind) if field.name not in known]
+    return kind(**known, **{field.name: _value(field.type, head[field.name]) for field in unknown})
 
 
-def _to_member(head: Head) -> ToMember:
-    context = _bytes(head["context"])
-    match head["kind"]:
-        case "KeysListed":
-            return KeysListed(context=context, keys=tuple(map(_keys, head["keys"])))
-        case "SharesDelivered":
-            return SharesDelivered(
-                context=context,
-                dealers=tuple(map(_text, head["dealers"])),
-                sealed=_table(head["sealed"], _bytes),
-                digests=_table(head["digests"], _digests),
-            )
-        case "SurvivorsListed":
-            survivors = tuple(map(_text, head["survivors"]))
-            return SurvivorsListed(context=context, survivors=survivors)
-        case "ConfirmationsListed":
-            signatures = _table(head["signatures"], _bytes)
-            return ConfirmationsListed(context=context, signatures=signatures)
-        case "RoundFailed":
-            accused = _table(head["accused"], _text)
-            return RoundFailed(context=context, reason=_text(head["reason"]), accused=accused)
-        case _:
-            raise ValueError("kind")
-
-
-def _keys(head: Head) -> KeysAdvertised:
-    return KeysAdvertised(
-        context=_bytes(head["context"]),
-        member=_text(head["member"]),
-        **{name: _bytes(head[name]) for name in _KEYS},
-    )
-
-
-def _digests(pair: Any) -> ShareDigests:
-    self_share, key_share = pair
-    return ShareDigests(self_share=_bytes(self_share), key_share=_bytes(key_share))
-
-
-def _table(value: Any, read: Callable[[Any], Any]) -> dict[ClientId, Any]:
-    return {_text(name): read(each) for name, each in value.items()}
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value
-
-
-def _bytes(value: Any) -> bytes:
-    return bytes.fromhex(value)
+def _value(wanted: Any, found: Any) -> Any:
+    """A field's value, of the type that the message's class gives the field."""
+    if wanted is str:
+        if not isinstance(found, str):
+            raise TypeError("not a text")
+        return found
+    if wanted is bytes:
+        return bytes.fromhex(found)
+    if wanted is KeysAdvertised:
+        return _read(KeysAdvertised, found)
+    if wanted is ShareDigests:
+        self_share, key_share = map(bytes.fromhex, found)
+        return ShareDigests(self_share=self_share, key_share=key_share)
+    parts = get_args(wanted)
+    if get_origin(wanted) is tuple:
+        return tuple(_value(parts[0], each) for each in found)
+    return {_value(str, name): _value(parts[1], each) for name, each in found.items()}
 
 
 def _values(fact: Any) -> Head:

@@ -44,13 +44,12 @@ def test_trouble_of_an_earlier_process_or_long_ago_does_not_count(tmp_path: Path
 
 
 def test_a_process_that_was_killed_is_said_to_have_been(tmp_path: Path) -> None:
-    child = Child(Program("a web server", "http.server", tmp_path / "log", ["0"]), restarts=1)
+    child = Child(Program("a web server", "http.server", tmp_path / "log", ["0"]))
     child.start()
     try:
         child.kill()
         wait_for_the_end_of(child)
-        child.restart_if_dead()
-        assert child.last_error.startswith("it was killed by signal 9; its log ends with: ")
+        assert child.cause.startswith("it was killed by signal 9; its log ends with: ")
     finally:
         child.stop()
 
@@ -67,12 +66,11 @@ def test_a_site_whose_key_others_can_read_ends_in_one_line_and_no_traceback(tmp_
     site = SiteFolder(tmp_path / "f" / "sites" / "north")
     site.identity.key.chmod(0o644)
     program = site_program(site)
-    child = Child(program, restarts=1)
+    child = Child(program)
     child.start()
     try:
         wait_for_the_end_of(child)
-        child.restart_if_dead()
-        assert child.last_error.startswith(f"ERROR: {site.identity.key} can be read by others")
+        assert child.cause.startswith(f"ERROR: {site.identity.key} can be read by others")
         assert "Traceback" not in program.log.read_text()
     finally:
         child.stop()

@@ -6,12 +6,8 @@ from pathlib import Path
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.site_process import site_program, worker_is_up
 from fedcompass.deployment.supervision import Child
-from fedcompass.vocabulary import Seconds
 
 __all__ = ["RunningSite"]
-
-_RESTARTS = 1_000_000  # a site tries again for as long as it is asked to run
-_LONGEST_PAUSE: Seconds = 30.0
 
 
 class RunningSite:
@@ -23,7 +19,7 @@ class RunningSite:
 
     def __init__(self, site: SiteFolder) -> None:
         self.site = site
-        self._child = Child(site_program(site), restarts=_RESTARTS, longest_pause=_LONGEST_PAUSE)
+        self._child = Child(site_program(site))
 
     @property
     def children(self) -> dict[str, int | None]:
@@ -34,11 +30,6 @@ class RunningSite:
     def ready(self) -> bool:
         """Whether its worker has loaded model and data."""
         return worker_is_up(self.site)
-
-    @property
-    def last_error(self) -> str:
-        """Why it died last, as far as its log says."""
-        return self._child.last_error
 
     @property
     def has_left(self) -> bool:

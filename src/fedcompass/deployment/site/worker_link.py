@@ -8,18 +8,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
-from fedcompass.deployment.supervision import Child, Program, Restarts
+from fedcompass.deployment.supervision import Child, Program
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.errors import WorkerLost
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["WorkerFacts", "WorkerLink"]
 
-_MANY = 1_000_000  # restarts in a row: a site tries for as long as it is asked to run
-_LONGEST_PAUSE: Seconds = 30.0
 _LOOK: Seconds = 0.1  # how often its process is looked at; a closed socket says so at once
 _PATIENCE: Seconds = 60.0  # a worker that is being restarted has torch and its data to load
 _STOPPING: Seconds = 10.0  # for the step in hand, when a task is given up
@@ -54,7 +51,6 @@ class WorkerLink:
         stopping: Seconds = _STOPPING,
     ) -> None:
         self._child, self._notice, self._stopping = Child(program), notice, stopping
-        self._restarts = Restarts(_MANY, longest_pause=_LONGEST_PAUSE)
         self.facts: WorkerFacts | None = None  # None: it is not up
         self._up = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
@@ -70,12 +66,11 @@ class WorkerLink:
         """Keep a worker running until cancelled."""
         try:
             while True:
-                began = monotonic()
                 await self._one_life()
                 self._child.stop(0.0)  # what it started goes with it
                 self._lost()
                 self._notice(f"the worker has ended: {self._child.cause}; starting it again")
-                await asyncio.sleep(self._restarts.pause_after(self._child, monotonic() - began))
+                await asyncio.sleep(self._child.pause())
         finally:
             self._child.stop(0.0)
             self._lost()
