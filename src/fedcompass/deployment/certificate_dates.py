@@ -1,9 +1,9 @@
 """What a certificate says, whether it is valid today, and a warning weeks before its end."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 from fedcompass.errors import MissingExtra, ProjectError
 
@@ -15,27 +15,22 @@ except ImportError:
 
 __all__ = [
     "WARNED_AHEAD",
-    "CertificateFacts",
+    "PublicKey",
     "check_dates",
     "expiry_warnings",
+    "hosts_of",
     "public_key_of",
     "read_certificate",
 ]
+
+PublicKey: TypeAlias = ec.EllipticCurvePublicKey
+"""The kind of key that certificates are for."""
 
 WARNED_AHEAD = timedelta(weeks=8)
 """How long before its end a certificate is warned about, and `deploy renew` renews it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateFacts:
-    """What a certificate says about itself."""
-
-    not_before: datetime
-    not_after: datetime
-    names: tuple[str, ...]
-
-
-def _load(path: Path) -> x509.Certificate:
+def read_certificate(path: Path) -> x509.Certificate:
     """The certificate in a PEM file.
 
     Raises:
@@ -44,42 +39,38 @@ def _load(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
-        raise ProjectError(f"certificate {path}: {error.strerror}") from None
+        raise ProjectError(
+            f"certificate {path}: {error.strerror}; bring it back, or ask for it again"
+        ) from None
     except ValueError:
-        raise ProjectError(f"{path} is not a PEM certificate; ask for it again") from None
+        raise ProjectError(
+            f"{path} is not a PEM certificate; bring back the right one, or ask for it again"
+        ) from None
 
 
-def read_certificate(path: Path) -> CertificateFacts:
-    """What a PEM certificate says.
-
-    Raises:
-        ProjectError: it is missing or not a certificate.
-    """
-    certificate = _load(path)
+def hosts_of(certificate: x509.Certificate) -> list[str]:
+    """The names and addresses that a server's certificate is for."""
     try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        names = tuple(str(name.value) for name in extension.value)
+        hosts = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
-        names = ()
-    return CertificateFacts(
-        certificate.not_valid_before_utc, certificate.not_valid_after_utc, names
-    )
+        return []
+    return [str(host.value) for host in hosts.value]
 
 
-def public_key_of(path: Path) -> ec.EllipticCurvePublicKey:
+def public_key_of(path: Path) -> PublicKey:
     """The key that a certificate is for.
 
     Raises:
         ProjectError: it is missing, not a certificate, or for another kind of key.
     """
-    key = _load(path).public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey):
+    key = read_certificate(path).public_key()
+    if not isinstance(key, PublicKey):
         raise ProjectError(f"{path} is not for an EC key")
     return key
 
 
-def check_dates(path: Path, remedy: str) -> CertificateFacts:
-    """What a certificate says, if it is valid today.
+def check_dates(path: Path, remedy: str) -> x509.Certificate:
+    """A certificate that is valid today.
 
     Args:
         path: the certificate.
@@ -88,16 +79,16 @@ def check_dates(path: Path, remedy: str) -> CertificateFacts:
     Raises:
         ProjectError: it is not, or it is no certificate.
     """
-    facts = read_certificate(path)
-    now = datetime.now(UTC)
-    if now > facts.not_after:
-        raise ProjectError(f"{path} expired on {facts.not_after:%Y-%m-%d}; {remedy}")
-    if now < facts.not_before:
+    certificate, now = read_certificate(path), datetime.now(UTC)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        raise ProjectError(f"{path} expired on {end:%Y-%m-%d}; {remedy}")
+    if now < begin:
         raise ProjectError(
-            f"{path} is valid from {facts.not_before:%Y-%m-%d %H:%M} UTC; here it is "
+            f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC; here it is "
             f"{now:%Y-%m-%d %H:%M} UTC: is this machine's clock right?"
         )
-    return facts
+    return certificate
 
 
 def expiry_warnings(paths: Iterable[Path], now: datetime, remedy: str) -> list[str]:
@@ -111,7 +102,7 @@ def expiry_warnings(paths: Iterable[Path], now: datetime, remedy: str) -> list[s
     told = []
     for path in paths:
         try:
-            end = read_certificate(path).not_after
+            end = read_certificate(path).not_valid_after_utc
         except ProjectError as error:
             told.append(str(error))
             continue

@@ -2,6 +2,8 @@
 
 import ssl
 import stat
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedcompass.deployment import certificate_dates
-from fedcompass.deployment.certificate_dates import check_dates, read_certificate
+from fedcompass.deployment.certificate_dates import check_dates, hosts_of, read_certificate
 from fedcompass.deployment.operator.certificates import (
     make_authority,
     make_server_certificate,
@@ -60,7 +62,7 @@ def test_another_host_name_is_not_trusted(authority: Path) -> None:
 
 def test_an_expired_certificate_is_not_trusted(authority: Path) -> None:
     make_server_certificate(authority, authority, ["fl.example"], days=-1)
-    assert read_certificate(authority / "server.crt").not_after < datetime.now(UTC)
+    assert read_certificate(authority / "server.crt").not_valid_after_utc < datetime.now(UTC)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         handshake(authority, authority, "fl.example")
 
@@ -95,7 +97,7 @@ def test_dates_that_do_not_hold_today_are_told(
 ) -> None:
     make_authority(tmp_path, "lab")
     make_server_certificate(tmp_path, tmp_path, [], days=30)
-    assert check_dates(tmp_path / "server.crt", "renew it").names[0] == "localhost"
+    assert hosts_of(check_dates(tmp_path / "server.crt", "renew it"))[0] == "localhost"
     for days, told in ((31, r"expired on .*; renew it"), (-1, "is this machine's clock right")):
         moment = datetime.now(UTC) + timedelta(days=days)
         fixed = SimpleNamespace(now=lambda _, moment=moment: moment)
@@ -110,3 +112,25 @@ def test_what_is_not_a_certificate_is_said_in_one_line(tmp_path: Path) -> None:
         read_certificate(tmp_path / "ca.crt")
     with pytest.raises(ProjectError, match="No such file"):
         read_certificate(tmp_path / "missing.pem")
+
+
+def test_without_the_extra_each_part_names_what_to_install() -> None:
+    modules = ["certificates", "checks", "demo", "project_files", "renewal", "site_admission"]
+    program = "\n".join(
+        [
+            "import sys",
+            "from importlib import import_module",
+            "sys.modules['cryptography'] = None",
+            f"for name in {[*modules, 'site_requests']}:",
+            "    try:",
+            "        import_module(f'fedcompass.deployment.operator.{name}')",
+            "    except Exception as error:",
+            "        print(error)",
+        ]
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100
+    )
+    lines = told.stdout.splitlines()
+    assert len(lines) == len(modules) + 1
+    assert all("pip install 'fedcompass[deploy]'" in line for line in lines)

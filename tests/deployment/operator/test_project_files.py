@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedcompass.deployment.addresses import split_address
-from fedcompass.deployment.certificate_dates import read_certificate
+from fedcompass.deployment.certificate_dates import hosts_of, read_certificate
 from fedcompass.deployment.operator import project_files
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.private_files import check_private
@@ -32,7 +32,7 @@ def test_a_new_project_reads_back(project: Path) -> None:
     assert set(RosterFile(read.roster).roster.names.values()) == {"north", "south"}
     assert read.federation.min_clients == 2
     assert read.app.is_file()
-    assert "fl.example" in read_certificate(read.identity.certificate).names
+    assert "fl.example" in hosts_of(read_certificate(read.identity.certificate))
 
 
 def test_each_site_gets_a_folder_that_is_all_it_needs(project: Path) -> None:
@@ -96,7 +96,7 @@ def test_nothing_is_half_made_when_it_fails_midway(
 def test_a_federation_at_an_ipv6_address_has_it_in_its_certificate(tmp_path: Path) -> None:
     init_project(tmp_path / "six", "[2001:db8::7]:9092", ["north"])
     project = ServerProject(tmp_path / "six")
-    assert "2001:db8::7" in read_certificate(project.identity.certificate).names
+    assert "2001:db8::7" in hosts_of(read_certificate(project.identity.certificate))
 
 
 def test_a_folder_of_an_earlier_version_says_what_to_do(project: Path) -> None:

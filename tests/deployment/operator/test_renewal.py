@@ -9,6 +9,7 @@ from cryptography import x509
 
 from fedcompass.deployment.certificate_dates import (
     expiry_warnings,
+    hosts_of,
     read_certificate,
 )
 from fedcompass.deployment.operator import renewal
@@ -34,7 +35,7 @@ def contents(project: ServerProject) -> dict[Path, bytes]:
 
 
 def end_of(path: Path) -> datetime:
-    return read_certificate(path).not_after
+    return read_certificate(path).not_valid_after_utc
 
 
 def let_expire(project: ServerProject, name: str, days: int) -> None:
@@ -146,7 +147,7 @@ def test_a_server_certificate_that_is_gone_is_made_again(project: ServerProject,
     assert "server.crt is new" in told
     project.check_secrets()
     assert stat.S_IMODE(project.identity.key.stat().st_mode) == 0o600
-    assert "fl.example" in read_certificate(project.identity.certificate).names
+    assert "fl.example" in hosts_of(read_certificate(project.identity.certificate))
     assert renew_certificates(project.folder) == [NOTHING]
 
 
@@ -154,7 +155,7 @@ def test_a_new_address_gets_a_new_server_certificate(project: ServerProject) -> 
     toml = project.folder / "deployment.toml"
     toml.write_text(toml.read_text().replace("fl.example", "[2001:db8::7]"))
     renew_certificates(project.folder)
-    assert "2001:db8::7" in read_certificate(project.identity.certificate).names
+    assert "2001:db8::7" in hosts_of(read_certificate(project.identity.certificate))
 
 
 def _without_key(project: ServerProject, _: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from fedcompass.deployment.certificate_dates import PublicKey, read_certificate
 from fedcompass.deployment.private_files import write_secret
 from fedcompass.errors import MissingExtra, ProjectError
 
@@ -45,49 +46,40 @@ class Authority:
 
     def __init__(self, folder: Path) -> None:
         self._key = read_key(folder / "ca.key")
-        try:
-            self._certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        except OSError as error:
-            raise ProjectError(f"{error.filename}: {error.strerror}; bring it back") from None
-        except ValueError:
-            raise ProjectError(f"{folder}/ca.crt is damaged; bring back the right one") from None
-        if self._key.public_key() != self._certificate.public_key():
+        certificate = read_certificate(folder / "ca.crt")
+        self._subject = certificate.subject
+        if self._key.public_key() != certificate.public_key():
             raise ProjectError(
                 f"{folder}/ca.key is not the key of ca.crt; bring back this federation's own"
             )
 
     def server_certificate(
-        self, public_key: ec.EllipticCurvePublicKey, hosts: Iterable[str], days: int = SIGNED_DAYS
+        self, public_key: PublicKey, hosts: Iterable[str], days: int = SIGNED_DAYS
     ) -> bytes:
         """A server's; loopback is always among its hosts."""
         reached = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
         names = x509.SubjectAlternativeName([_alternative_name(host) for host in reached])
-        issuer = self._certificate.subject
-        builder = _builder(_named(reached[0]), issuer, public_key, days)
-        return self._signed(
-            builder.add_extension(names, critical=False), x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
-        )
+        builder = _builder(_named(reached[0]), self._subject, public_key, days)
+        builder = builder.add_extension(names, critical=False)
+        return self._signed(builder, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH)
 
-    def site_certificate(
-        self, public_key: ec.EllipticCurvePublicKey, name: str, days: int = SIGNED_DAYS
-    ) -> bytes:
+    def site_certificate(self, public_key: PublicKey, name: str, days: int = SIGNED_DAYS) -> bytes:
         """A site's; who it is for the server the roster says."""
-        builder = _builder(_named(name), self._certificate.subject, public_key, days)
+        builder = _builder(_named(name), self._subject, public_key, days)
         return self._signed(builder, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def own_certificate(self, days: int = _AUTHORITY_DAYS) -> bytes:
         """The CA's own with later dates; who has either trusts what it has signed and will sign."""
-        return _authority_certificate(self._key, self._certificate.subject, days)
+        return _authority_certificate(self._key, self._subject, days)
 
     def _signed(self, builder: x509.CertificateBuilder, usage: x509.ObjectIdentifier) -> bytes:
         own = self._key.public_key()
-        certificate = (
+        return _pem(
             builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        return _pem(certificate)
 
 
 def make_authority(folder: Path, name: str) -> None:
@@ -100,16 +92,12 @@ def make_authority(folder: Path, name: str) -> None:
 def make_server_certificate(
     authority: Path, folder: Path, hosts: Iterable[str], days: int = SIGNED_DAYS
 ) -> None:
-    """Write `server.key` (secret) and `server.crt`, signed by the authority in `authority`.
+    """Write `server.key` (secret) and `server.crt` into a folder, signed by the CA in another.
 
-    Args:
-        authority: the folder with `ca.key` and `ca.crt`.
-        folder: where to write.
-        hosts: names and addresses by which sites reach the server; loopback is always added.
-        days: how long it is valid from now; below 0 it has expired already.
+    Below 0 days it has expired already.
 
     Raises:
-        ProjectError: `ca.key` is not there, or is not the key of `ca.crt`; nothing was written.
+        ProjectError: as `Authority`; nothing was written.
     """
     signer = Authority(authority)
     key = make_key(folder / "server.key").public_key()
@@ -121,22 +109,15 @@ def make_site_certificate(
     folder: Path,
     name: str,
     days: int = SIGNED_DAYS,
-    own_key: ec.EllipticCurvePublicKey | None = None,
+    own_key: PublicKey | None = None,
 ) -> bytes:
-    """Write `site.key` (secret) and `site.crt`, by which a site proves who it is.
+    """Write `site.key` (secret) and `site.crt`, and return the certificate.
 
-    Args:
-        authority: the folder with `ca.key` and `ca.crt`.
-        folder: where to write.
-        name: the site's; who it is for the server the roster says.
-        days: how long it is valid from now; below 0 it has expired already.
-        own_key: the public half of a key that the site has made and keeps; then no key is written.
-
-    Returns:
-        The certificate.
+    For a key that the site has made and keeps, of which `own_key` is the public half, no key is
+    written.
 
     Raises:
-        ProjectError: `ca.key` is not there, or is not the key of `ca.crt`; nothing was written.
+        ProjectError: as `Authority`; nothing was written.
     """
     signer = Authority(authority)
     key = make_key(folder / "site.key").public_key() if own_key is None else own_key
@@ -195,14 +176,13 @@ def _authority_certificate(key: ec.EllipticCurvePrivateKey, subject: x509.Name, 
         decipher_only=False,
     )
     own = key.public_key()
-    certificate = (
+    return _pem(
         _builder(subject, subject, own, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(own), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _pem(certificate)
 
 
 def _named(common_name: str) -> x509.Name:
@@ -211,7 +191,7 @@ def _named(common_name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int
+    subject: x509.Name, issuer: x509.Name, public_key: PublicKey, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     start = now - _BACKDATED if days >= 0 else now + timedelta(days=days - 1)

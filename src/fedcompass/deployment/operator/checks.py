@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fedcompass.deployment.addresses import split_address
 from fedcompass.deployment.certificate_dates import (
     WARNED_AHEAD,
     check_dates,
+    hosts_of,
     public_key_of,
     read_certificate,
 )
@@ -157,10 +158,10 @@ def _certificates(identity: Identity) -> str:
 
 
 def _certificate(path: Path, remedy: str = "ask for a new one") -> str:
-    facts = check_dates(path, remedy)
-    left = facts.not_after - datetime.now(UTC)
+    end = check_dates(path, remedy).not_valid_after_utc
+    left = end - datetime.now(UTC)
     soon = f", in {left.days} days: renew it soon" if left < WARNED_AHEAD else ""
-    return f"{path.name} is valid until {facts.not_after:%Y-%m-%d}{soon}"
+    return f"{path.name} is valid until {end:%Y-%m-%d}{soon}"
 
 
 def _site_app(site: SiteFolder) -> str:
@@ -189,13 +190,11 @@ def _secrets(project: ServerProject) -> str:
 
 
 def _server_certificate(project: ServerProject) -> str:
-    path = project.identity.certificate
-    host = project.network.host
-    says = _certificate(path, RENEW)
-    names = read_certificate(path).names
-    if host not in names:
+    path, host = project.identity.certificate, project.network.host
+    says, hosts = _certificate(path, RENEW), hosts_of(read_certificate(path))
+    if host not in hosts:
         raise ProjectError(
-            f"{path} is for {', '.join(names)}, but the address is {host!r}; {RENEW}"
+            f"{path} is for {', '.join(hosts)}, but the address is {host!r}; {RENEW}"
         )
     return f"{says}, for {host}"
 
@@ -216,12 +215,11 @@ def _ending_soon(project: ServerProject) -> str:
     Raises:
         ProjectError: some have ended.
     """
-    now, left = datetime.now(UTC), {}
-    for path in sorted(project.site_certificates.glob("*.crt")):
-        left[path.stem] = read_certificate(path).not_after - now
-    soon = {name: time for name, time in left.items() if time < WARNED_AHEAD}
-    dated = ", ".join(f"{name} on {now + time:%Y-%m-%d}" for name, time in soon.items())
-    if any(time <= timedelta(0) for time in soon.values()):
+    now, files = datetime.now(UTC), sorted(project.site_certificates.glob("*.crt"))
+    ends = {path.stem: read_certificate(path).not_valid_after_utc for path in files}
+    soon = {name: end for name, end in ends.items() if end < now + WARNED_AHEAD}
+    dated = ", ".join(f"{name} on {end:%Y-%m-%d}" for name, end in soon.items())
+    if any(end <= now for end in soon.values()):
         raise ProjectError(f"certificates of sites ended or end soon: {dated}; {RENEW}")
     return f"; certificates end soon: {dated}; {RENEW}" if soon else ""
 

@@ -2,13 +2,12 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from fedcompass.deployment.addresses import split_address
+from fedcompass.deployment.certificate_dates import PublicKey
 from fedcompass.deployment.operator import project_texts as texts
 from fedcompass.deployment.operator.certificates import (
     make_authority,
@@ -51,17 +50,22 @@ def init_project(folder: Path, address: str, sites: Sequence[str]) -> None:
 
 def write_site(project: Path, site: Path, address: str, number: int, of: int) -> None:
     """Write what a site needs but its certificate; its name is the folder's."""
-    name = site.name
     shutil.copy(project / "app.py", site / "app.py")
-    settings = texts.site_toml(name, address, number, of)
-    (site / "site.toml").write_text(settings, encoding="utf-8")
-    (site / "README.md").write_text(texts.site_readme(name, address), encoding="utf-8")
-    (site / "fedcompass-site.service").write_text(texts.site_unit(name), encoding="utf-8")
+    home = f"/srv/fedcompass/{site.name}"
+    _write(
+        site,
+        {
+            "site.toml": texts.SITE_TOML,
+            "README.md": texts.SITE_README,
+            "fedcompass-site.service": texts.UNIT,
+        },
+        {"name": site.name, "address": address, "number": number, "sites": of}
+        | {"what": f"site {site.name}", "folder": home, "command": "site ."}
+        | {"written": f"{home}/state"},
+    )
 
 
-def certify_site(
-    project: Path, site: Path, own_key: ec.EllipticCurvePublicKey | None = None
-) -> str:
+def certify_site(project: Path, site: Path, own_key: PublicKey | None = None) -> str:
     """Certify a site of the folder's name; returns the fingerprint, for the roster.
 
     As `make_site_certificate`, with `ca.crt` beside it and a copy for the federation's operator.
@@ -82,15 +86,24 @@ def _write_server(folder: Path, final: Path, address: str, sites: int) -> None:
     (certificates / "sites").mkdir()
     make_authority(certificates, final.name)
     make_server_certificate(certificates, certificates, [split_address(address)[0]])
-    written = {
-        "app.py": texts.APP,
-        "deployment.toml": texts.deployment_toml(address, sites),
-        "README.md": texts.server_readme(address),
-        ".gitignore": texts.GITIGNORE,
-        "systemd/fedcompass-server.service": texts.server_unit(final),
-    }
-    for name, text in written.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    _write(
+        folder,
+        {
+            "app.py": texts.APP,
+            "deployment.toml": texts.DEPLOYMENT_TOML,
+            "README.md": texts.SERVER_README,
+            ".gitignore": texts.GITIGNORE,
+            "systemd/fedcompass-server.service": texts.UNIT,
+        },
+        {"address": address, "min_clients": max(sites, 1)}
+        | {"what": "server", "folder": final, "written": final}
+        | {"command": "server . --resume-if-begun"},
+    )
+
+
+def _write(folder: Path, named: Mapping[str, str], values: Mapping[str, object]) -> None:
+    for name, text in named.items():
+        (folder / name).write_text(text.format(**values), encoding="utf-8")
 
 
 @contextmanager

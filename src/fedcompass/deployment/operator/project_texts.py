@@ -1,16 +1,16 @@
-"""The texts that `fedcompass deploy init` writes: a first app, settings, units and read-mes."""
+"""The texts that `fedcompass deploy init` writes: a first app, settings, units and read-mes.
 
-from pathlib import Path
+Names in braces are filled in with `str.format`.
+"""
 
 __all__ = [
     "APP",
+    "DEPLOYMENT_TOML",
     "GITIGNORE",
-    "deployment_toml",
-    "server_readme",
-    "server_unit",
-    "site_readme",
-    "site_toml",
-    "site_unit",
+    "SERVER_README",
+    "SITE_README",
+    "SITE_TOML",
+    "UNIT",
 ]
 
 APP = '''\
@@ -53,16 +53,13 @@ state/
 run*/
 """
 
-
-def deployment_toml(address: str, sites: int) -> str:
-    """The server's settings."""
-    return f"""\
+DEPLOYMENT_TOML = """\
 [server]
 address = "{address}"       # how the sites reach this machine; the certificate is for this host
 listen = "0.0.0.0"          # which of this machine's addresses to listen on; 0.0.0.0 is all
 
 [federation]
-min_clients = {max(sites, 1)}             # it starts when so many are there; others may join later
+min_clients = {min_clients}             # it starts when so many are there; others may join later
 max_updates = 50            # it ends after so many global updates,
 max_seconds = 86400         # or so many seconds,
 target = 0.95               # or at this accuracy, whichever comes first
@@ -74,10 +71,7 @@ min_steps = 20              # the fewest and the most local steps a site is give
 max_steps = 200
 """
 
-
-def site_toml(name: str, address: str, number: int, sites: int) -> str:
-    """A site's settings."""
-    return f"""\
+SITE_TOML = """\
 name = "{name}"
 server = "{address}"
 app = "app.py"
@@ -90,10 +84,7 @@ number = {number}
 sites = {sites}
 """
 
-
-def server_readme(address: str) -> str:
-    """What the server's admin reads first."""
-    return f"""\
+SERVER_README = """\
 # The server of this federation
 
 Sites connect to `{address}` (TCP, one port; nothing else has to be open).
@@ -118,10 +109,7 @@ all: who has it can pose as the server; best kept off this machine). Backup: `ru
 deploy renew .` makes the next ones and says what to carry where.
 """
 
-
-def site_readme(name: str, address: str) -> str:
-    """What a site's admin reads first."""
-    return f"""\
+SITE_README = """\
 # Site {name}
 
 This folder makes this machine a site of a federation. It trains on your data here. It opens
@@ -151,21 +139,7 @@ To run it at every start of the machine: `fedcompass-site.service` is an example
 are in `state/worker.log` (training); what happens to the connection is printed.
 """
 
-
-def server_unit(folder: Path) -> str:
-    """A systemd unit for the server."""
-    return _unit("server", str(folder), "server . --resume-if-begun", str(folder))
-
-
-def site_unit(name: str) -> str:
-    """A systemd unit for a site."""
-    home = f"/srv/fedcompass/{name}"
-    return _unit(f"site {name}", home, "site .", f"{home}/state")
-
-
-def _unit(what: str, folder: str, command: str, written: str) -> str:
-    """A systemd unit that runs `fedcompass deploy COMMAND` in a folder and may write in one."""
-    return f"""\
+UNIT = """\
 [Unit]
 Description=fedcompass {what}
 After=network-online.target

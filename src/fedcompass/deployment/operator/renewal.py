@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedcompass.deployment.certificate_dates import (
     WARNED_AHEAD,
+    hosts_of,
     public_key_of,
     read_certificate,
 )
@@ -40,7 +41,7 @@ def renew_certificates(folder: Path, *, everything: bool = False) -> list[str]:
         told, sites = _sites_due(project, list(roster), is_due)
         for_server = _server_is_due(project, is_due)
         # A CA must not expire before what it signs.
-        end = read_certificate(project.identity.authority).not_after
+        end = read_certificate(project.identity.authority).not_valid_after_utc
         for_authority = is_due(end - timedelta(days=SIGNED_DAYS))
         if not (sites or for_server or for_authority):
             return [*told, f"nothing expires within {WARNED_AHEAD.days} days; --all renews all"]
@@ -61,7 +62,7 @@ def _sites_due(
         path = project.site_certificates / f"{name}.crt"
         try:
             public_key_of(path)
-            due += [name] if is_due(read_certificate(path).not_after) else []
+            due += [name] if is_due(read_certificate(path).not_valid_after_utc) else []
         except ProjectError as error:
             wrong.append(f"{name} is not renewed: {error}; revoke-site and add-site renew it, too")
     return wrong, due
@@ -71,11 +72,12 @@ def _server_is_due(project: ServerProject, is_due: _IsDue) -> bool:
     """Whether the server needs a certificate: also if the present one is damaged or of another."""
     identity = project.identity
     try:
-        facts = read_certificate(identity.certificate)
+        present = read_certificate(identity.certificate)
         fits = public_key_of(identity.certificate) == read_key(identity.key).public_key()
     except ProjectError:
         return True
-    return is_due(facts.not_after) or not fits or project.network.host not in facts.names
+    fits = fits and project.network.host in hosts_of(present)
+    return not fits or is_due(present.not_valid_after_utc)
 
 
 def _renew_authority(project: ServerProject, signer: Authority, end: datetime) -> str:
@@ -101,7 +103,7 @@ def _renew_sites(
     made, told = {}, []
     for name in names:
         path = project.site_certificates / f"{name}.crt"
-        end = read_certificate(path).not_after
+        end = read_certificate(path).not_valid_after_utc
         made[name] = signer.site_certificate(public_key_of(path), name)
         roster[name].append(fingerprint_of(made[name]))
         told.append(

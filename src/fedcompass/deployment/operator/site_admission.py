@@ -6,9 +6,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric import ec
-
-from fedcompass.deployment.certificate_dates import public_key_of
+from fedcompass.deployment.certificate_dates import PublicKey, public_key_of
 from fedcompass.deployment.operator.certificates import read_key
 from fedcompass.deployment.operator.project_files import certify_site, write_site
 from fedcompass.deployment.server.project import ServerProject
@@ -40,7 +38,7 @@ def write_roster(project: ServerProject, sites: dict[str, list[str]]) -> None:
     write_whole(project.roster, roster_text(sites))
 
 
-def add_site(folder: Path, name: str, own_key: ec.EllipticCurvePublicKey | None = None) -> Path:
+def add_site(folder: Path, name: str, own_key: PublicKey | None = None) -> Path:
     """Give a new site, or one that was revoked, a certificate; the folder it is handed.
 
     Args:
@@ -77,7 +75,7 @@ def add_site(folder: Path, name: str, own_key: ec.EllipticCurvePublicKey | None 
     return folder / "sites" / name
 
 
-def _check_fresh(project: ServerProject, own_key: ec.EllipticCurvePublicKey) -> None:
+def _check_fresh(project: ServerProject, own_key: PublicKey) -> None:
     """Refuse the key of another site, and one that was revoked: somebody else may have it."""
     for path in sorted(project.certificates.glob("*/*.crt")):
         if public_key_of(path) == own_key:
@@ -112,7 +110,7 @@ def _put_in_place(new: Path, site: Path) -> None:
             path.replace(site / path.name)
 
 
-def _remove_other_key(path: Path, own_key: ec.EllipticCurvePublicKey) -> None:
+def _remove_other_key(path: Path, own_key: PublicKey) -> None:
     """Remove an earlier key, so that nobody copies it over the site's own."""
     try:
         other = read_key(path).public_key() != own_key

@@ -3,13 +3,16 @@
 import hashlib
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from fedcompass.deployment.operator.certificates import make_key, read_key
 from fedcompass.deployment.site.site_folder import valid_name
-from fedcompass.errors import ProjectError
+from fedcompass.errors import MissingExtra, ProjectError
+
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+except ImportError:
+    raise MissingExtra("cryptography", "deploy", "requesting a certificate") from None
 
 __all__ = ["key_digest", "make_request", "read_request"]
 
