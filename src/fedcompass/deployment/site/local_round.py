@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.app.site_budget import budget_of
+from fedcompass.deployment.site.site_budget import budget_of
 from fedcompass.deployment.app.trainer import Site, Trainer
 from fedcompass.deployment.site.batches import batches_of
 from fedcompass.errors import DataError, TaskFailed
