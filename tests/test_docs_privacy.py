@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedcompass.cli.setting_options import assigned
-from fedcompass.deployment.site.site_budget import SitePrivacySettings
 from fedcompass.deployment.app.trainer import Site
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.site.site_budget import SitePrivacySettings
 from fedcompass.deployment.site.site_folder import SiteSettings
 from fedcompass.errors import BudgetSpent
 from fedcompass.experiment import Experiment

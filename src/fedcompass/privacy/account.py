@@ -1,7 +1,9 @@
 """A client's account: which steps it has taken, what they cost, how many more it can afford."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fedcompass.errors import SettingsError
@@ -45,19 +47,14 @@ def plans_of(
         SettingsError: a delta is too large for a client's samples, or no noise is enough.
     """
     assert settings.epsilon is not None  # the caller looked whether training is private
-    count = len(samples)
-    return [
-        _plan(settings, client, batch_size, *budget)
-        for client, budget in enumerate(
-            zip(
-                samples,
-                spread_out(settings.epsilon, count),
-                spread_out(settings.delta, count),
-                spread_out(settings.clip, count),
-                strict=True,
-            )
-        )
-    ]
+    budgets = zip(
+        samples,
+        spread_out(settings.epsilon, len(samples)),
+        spread_out(settings.delta, len(samples)),
+        spread_out(settings.clip, len(samples)),
+        strict=True,
+    )
+    return [_plan(settings, client, batch_size, *own) for client, own in enumerate(budgets)]
 
 
 def _plan(
@@ -121,14 +118,8 @@ class PrivacyAccount:
         """How many of so many more steps the plan's budget allows."""
         if self._costs(plan, steps) <= plan.epsilon:
             return steps
-        most, too_many = 0, steps
-        while too_many - most > 1:
-            middle = (most + too_many) // 2
-            if self._costs(plan, middle) <= plan.epsilon:
-                most = middle
-            else:
-                too_many = middle
-        return most
+        costs = partial(self._costs, plan)  # they rise with the steps
+        return bisect_right(range(1, steps), plan.epsilon, key=costs)
 
     def _costs(self, plan: PrivacyPlan, steps: Steps) -> float:
         return epsilon_of([*self.history, plan.spent(steps)], plan.delta)

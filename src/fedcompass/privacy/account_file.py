@@ -56,12 +56,11 @@ class AccountFile:
         """What is spent."""
         return self.read().epsilon(self.plan.delta)
 
-    def exhausted(self) -> BudgetSpent | None:
-        """What to say if the budget allows no further step; None: it allows one."""
+    @property
+    def exhausted(self) -> str:
+        """That the budget allows no further step, in one line; empty: it allows one."""
         account = self.read()
-        if account.affords(self.plan, 1):
-            return None
-        return BudgetSpent(account.epsilon(self.plan.delta), self.plan.epsilon)
+        return "" if account.affords(self.plan, 1) else str(self._nothing_left(account))
 
     def charge(self, steps: Steps) -> Steps:
         """Charge as many of so many steps as the budget allows, on the disk; says how many.
@@ -74,7 +73,7 @@ class AccountFile:
             account = self.read()
             allowed = account.affords(self.plan, steps)
             if allowed == 0:
-                raise BudgetSpent(account.epsilon(self.plan.delta), self.plan.epsilon)
+                raise self._nothing_left(account)
             account.charge(self.plan.spent(allowed))
             self._write(account)
         return allowed
@@ -90,6 +89,9 @@ class AccountFile:
             except ValueError:  # another process has charged steps of another kind since then
                 return
             self._write(account)
+
+    def _nothing_left(self, account: PrivacyAccount) -> BudgetSpent:
+        return BudgetSpent(account.epsilon(self.plan.delta), self.plan.epsilon)
 
     def _write(self, account: PrivacyAccount) -> None:
         record = {"format": _FORMAT, "spent": account.to_json()}

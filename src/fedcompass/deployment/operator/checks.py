@@ -60,8 +60,9 @@ def check_site(folder: Path) -> Iterator[CheckResult]:
     yield CheckResult("settings", True, f"site {settings.name} of {settings.server}")
     yield _finding("key", lambda: _key(identity))
     yield _finding("certificate", lambda: _certificates(identity))
-    connected = _finding("connection", lambda: _connection(settings.server, identity))
-    if settings.proxy is not None:
+    if settings.proxy is None:
+        connected = _finding("connection", lambda: _connection(settings.server, identity))
+    else:
         connected = CheckResult("connection", None, f"through {settings.proxy}: see admission")
     yield connected
     if connected.ok is False:

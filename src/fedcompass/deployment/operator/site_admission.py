@@ -59,20 +59,28 @@ def add_site(folder: Path, name: str, own_key: PublicKey | None = None) -> Path:
             )
         if own_key is not None:
             _check_fresh(project, own_key)
-        project.sites.mkdir(mode=0o700, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=project.sites, prefix=".") as beside:
-            new = Path(beside) / name
-            new.mkdir(mode=0o700)
-            taken = _numbers(project, list(roster))
-            number = next(number for number in count() if number not in taken)
-            of = max(taken | {number}) + 1
-            write_site(project.folder, new, project.network.address, number, of)
-            roster[name] = [certify_site(project.folder, new, own_key)]
-            _put_in_place(new, project.sites / name)
-        if own_key is not None:
-            _remove_other_key(project.sites / name / "site.key", own_key)
+        roster[name] = [_make_site(project, name, list(roster), own_key)]
         write_roster(project, roster)
     return folder / "sites" / name
+
+
+def _make_site(
+    project: ServerProject, name: str, listed: list[str], own_key: PublicKey | None
+) -> str:
+    """Make the folder that a site is handed, all at once; its certificate's fingerprint."""
+    project.sites.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=project.sites, prefix=".") as beside:
+        new = Path(beside) / name
+        new.mkdir(mode=0o700)
+        taken = _numbers(project, listed)
+        number = next(number for number in count() if number not in taken)
+        of = max(taken | {number}) + 1
+        write_site(project.folder, new, project.network.address, number, of)
+        fingerprint = certify_site(project.folder, new, own_key)
+        _put_in_place(new, project.sites / name)
+    if own_key is not None:
+        _remove_other_key(project.sites / name / "site.key", own_key)
+    return fingerprint
 
 
 def _check_fresh(project: ServerProject, own_key: PublicKey) -> None:

@@ -14,7 +14,7 @@ from fedcompass.training.local import Draw
 from fedcompass.training.problem import Samples
 from fedcompass.training.streams import batch_rows
 
-__all__ = ["batches_of", "on_device"]
+__all__ = ["batches_of", "collated"]
 
 
 def batches_of(trainer: Trainer, device: torch.device) -> Draw:
@@ -36,23 +36,27 @@ def batches_of(trainer: Trainer, device: torch.device) -> Draw:
             )
 
 
-def on_device(batch: Any, device: torch.device) -> Any:
+def collated(dataset: Any, rows: Tensor, device: torch.device) -> Any:
+    """Samples of a map-style dataset, fetched one by one and put together."""
+    return _on_device(default_collate([dataset[row] for row in rows.tolist()]), device)
+
+
+def _on_device(batch: Any, device: torch.device) -> Any:
     """The batch with every tensor in it on the device, whatever it is nested in."""
     if isinstance(batch, Tensor):
         return batch.to(device)
     if isinstance(batch, Mapping):
-        return {key: on_device(value, device) for key, value in batch.items()}
+        return {key: _on_device(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
-        return [on_device(value, device) for value in batch]
+        return [_on_device(value, device) for value in batch]
     return batch
 
 
 def _drawn(
     dataset: Any, batch_size: int, device: torch.device, key: int, steps: int
 ) -> Iterator[Any]:
-    """Samples of a map-style dataset, fetched one by one and put together."""
     for rows in batch_rows(key, steps=steps, batch_size=batch_size, samples=len(dataset)):
-        yield on_device(default_collate([dataset[row] for row in rows.tolist()]), device)
+        yield collated(dataset, rows, device)
 
 
 class _LoadedBatches:
@@ -67,7 +71,7 @@ class _LoadedBatches:
 
     def draw(self, _key: int, steps: int) -> Iterator[Any]:
         for _ in range(steps):
-            yield on_device(self._next(), self._device)
+            yield _on_device(self._next(), self._device)
 
     def _next(self) -> Any:
         for batch in self._pass:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.site.site_budget import budget_of
 from fedcompass.deployment.app.trainer import Site, Trainer
 from fedcompass.deployment.site.batches import batches_of
+from fedcompass.deployment.site.site_budget import budget_of
 from fedcompass.errors import DataError, TaskFailed
 from fedcompass.training.bound import BoundModel
 from fedcompass.training.local import Step, take_steps
@@ -46,6 +46,8 @@ class SiteRounds:
     With tensors or a map-style dataset, a task's result depends on the start model, the steps, the
     trainer's seed, the site's name and the task's number, and on nothing that was done before: a
     task that is asked for again after a crash gives the same bits.
+
+    budget: what the site may spend on its samples; None: it trains plainly.
     """
 
     def __init__(
@@ -59,8 +61,8 @@ class SiteRounds:
         self._device = torch.device(site.device)
         self._model = BoundModel(module, self._device)
         self._trained = self._model.trained()
-        self._budget = budget_of(site, trainer, self._model.module)
-        self._draw = self._budget.draw if self._budget else batches_of(trainer, self._device)
+        self.budget = budget_of(site, trainer, self._model.module)
+        self._draw = self.budget.draw if self.budget else batches_of(trainer, self._device)
         self._site_number = _number(site.name)
         self._clock = clock
 
@@ -68,16 +70,6 @@ class SiteRounds:
     def layout(self) -> Layout:
         """Where each of the model's tensors lies in a flat state."""
         return self._model.layout
-
-    @property
-    def spent(self) -> tuple[float, float] | None:
-        """What the site has spent of its privacy budget, (ε, δ); None: it has none."""
-        return None if self._budget is None else self._budget.spent
-
-    @property
-    def leaving(self) -> str:
-        """Why no further step is possible: the privacy budget is spent; empty: one is."""
-        return "" if self._budget is None else self._budget.exhausted
 
     def run(
         self,
@@ -94,8 +86,8 @@ class SiteRounds:
             BudgetSpent: the site's privacy budget allows no step.
             DataError: the data gave no batch.
         """
-        if self._budget and steps > 0:
-            steps = self._budget.charge(steps)  # on the disk before any is taken
+        if self.budget and steps > 0:
+            steps = self.budget.charge(steps)  # on the disk before any is taken
         self._model.load(start)
         self._model.module.train()
         losses, began = _Losses(task, steps), self._clock()
@@ -117,14 +109,14 @@ class SiteRounds:
         seconds = self._clock() - began
         self._model.module.zero_grad(set_to_none=True)
         end = self._model.collect().to("cpu")
-        if self._budget:
-            self._budget.settle(steps, done, start, end)
+        if self.budget:
+            self.budget.settle(steps, done, start, end)
         return Round(end, done, seconds, mean)
 
     def _begin(self, losses: "_Losses") -> Step:
         module = self._model.module
-        if self._budget:
-            return self._budget.begin(module, self._trained)
+        if self.budget:
+            return self.budget.begin(module, self._trained)
         optimizer = self.trainer.optimizer(self._trained)  # fresh in every local round
 
         def step(batch: Any, augmenting: torch.Generator) -> None:

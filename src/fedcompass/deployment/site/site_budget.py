@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.trainer import Site, Trainer
+from fedcompass.deployment.site.batches import collated
 from fedcompass.errors import DataError, SettingsError
 from fedcompass.privacy.account import plans_of
 from fedcompass.privacy.account_file import AccountFile
@@ -70,7 +71,7 @@ def budget_of(site: Site, trainer: Trainer, module: nn.Module) -> "SiteBudget | 
 
 
 class SiteBudget:
-    """Charges a site's tasks and makes their steps private."""
+    """Charges a site's tasks to its account and makes their steps private."""
 
     def __init__(
         self, settings: SitePrivacySettings, site: Site, trainer: Trainer, module: nn.Module
@@ -84,19 +85,8 @@ class SiteBudget:
         inputs, targets = self._batch(torch.arange(min(64, self._samples)))
         check_loss(module, trainer.loss, trainer.prepared(inputs), targets)
         self._hooked = made_private(module)
-        self._file = AccountFile(settings.place(site), plan)
+        self.account = AccountFile(settings.place(site), plan)
         self._draws: SecretDraws | None = None
-
-    @property
-    def spent(self) -> tuple[float, float]:
-        """ε of all steps in the account, and the δ with which it holds."""
-        return self._file.epsilon, self._file.plan.delta
-
-    @property
-    def exhausted(self) -> str:
-        """That no further step can be afforded, in one line; empty: one can."""
-        spent = self._file.exhausted()
-        return "" if spent is None else str(spent)
 
     def charge(self, steps: Steps) -> Steps:
         """Write down a task's steps, as many as can be afforded, before any is taken.
@@ -106,7 +96,7 @@ class SiteBudget:
         """
         from fedcompass.privacy.secret_draws import SecretDraws
 
-        charged = self._file.charge(steps)
+        charged = self.account.charge(steps)
         self._draws = SecretDraws.fresh()  # a task that is asked for again is another one
         return charged
 
@@ -114,14 +104,16 @@ class SiteBudget:
         """Poisson batches that nobody can guess."""
         assert self._draws is not None  # since `charge`
         for _ in range(steps):
-            yield self._batch(self._draws.rows(self._samples, self._file.plan.sample_rate))
+            yield self._batch(self._draws.rows(self._samples, self.account.plan.sample_rate))
 
     def begin(self, module: nn.Module, trained: list[nn.Parameter]) -> Step:
         """What takes one step of the charged task."""
         from fedcompass.training.private_steps import PrivateOptimizer
 
         assert self._draws is not None  # since `charge`
-        optimizer = PrivateOptimizer(self._trainer.optimizer(trained), self._file.plan, self._draws)
+        optimizer = PrivateOptimizer(
+            self._trainer.optimizer(trained), self.account.plan, self._draws
+        )
 
         def step(batch: Any, augmenting: torch.Generator) -> None:
             def backward() -> None:
@@ -142,7 +134,7 @@ class SiteBudget:
 
         self._draws = None
         check_buffers(start, end)
-        self._file.settle(charged, done)
+        self.account.settle(charged, done)
 
 
 def _batch_maker(trainer: Trainer, device: torch.device) -> Any:
@@ -161,11 +153,10 @@ def _batch_maker(trainer: Trainer, device: torch.device) -> Any:
                 "allowed: fedcompass.Samples or a map-style Dataset"
             )
         case dataset:
-            return partial(_collated, dataset, device)
+            return partial(_batch, dataset, device)
 
 
-def _collated(dataset: Any, device: torch.device, rows: Tensor) -> Any:
+def _batch(dataset: Any, device: torch.device, rows: Tensor) -> Any:
     if len(rows) == 0:
         return torch.empty(0, device=device), torch.empty(0, device=device)
-    inputs, targets = default_collate([dataset[row] for row in rows.tolist()])
-    return inputs.to(device), targets.to(device)
+    return collated(dataset, rows, device)

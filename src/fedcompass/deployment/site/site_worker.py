@@ -48,7 +48,8 @@ class SiteWorker:
         self._app, self._site = app, site
         try:
             self._rounds = SiteRounds(app.model(), app.trainer(site), site)
-            self._leaving = self._rounds.leaving
+            budget = self._rounds.budget
+            self._leaving = "" if budget is None else budget.account.exhausted
             _warm_up_torch(site.device)
         except AppError:
             raise
@@ -95,8 +96,8 @@ class SiteWorker:
     def _answer(self, job: Job) -> dict[str, Any]:
         answer = self._outcome(job)
         with suppress(FedcompassError):  # no account can be read: the task failed, which says why
-            if (spent := self._rounds.spent) is not None:
-                answer["epsilon"], answer["delta"] = spent
+            if (budget := self._rounds.budget) is not None:
+                answer |= {"epsilon": budget.account.epsilon, "delta": budget.account.plan.delta}
         return answer
 
     def _outcome(self, job: Job) -> dict[str, Any]:
