@@ -67,7 +67,7 @@ class TwinOfClientApp:
     """Trains as the ClientApp does."""
 
     def __init__(self, seed: int = 0) -> None:
-        from fedcompass.flower.project_objects import make_model
+        from fedcompass.flower.server_app import make_model
 
         module = make_model("tests.flower.fake_grid:Net", seed)
         self.layout = Layout.of(module)

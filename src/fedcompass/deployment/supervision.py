@@ -133,7 +133,6 @@ class Child:
         """
         program = self.program
         program.log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **program.environment, _PARENT: str(os.getpid())}
         handle = os.open(program.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._log_from = os.fstat(handle).st_size
         try:
@@ -142,7 +141,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=handle,
                 stderr=handle,
-                env=environment,
+                env={**os.environ, **program.environment, _PARENT: str(os.getpid())},
                 umask=_SECRETS,
                 pass_fds=pass_fds,
                 start_new_session=True,  # Ctrl-C in a terminal is ours to handle, in order

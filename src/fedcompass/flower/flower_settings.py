@@ -76,14 +76,8 @@ def read_settings(config: Mapping[str, Any]) -> tuple[FlowerSettings, Federation
     Raises:
         SettingsError: one is missing, unknown or out of range.
     """
-    given = merged(
-        _DEFAULTS,
-        *(
-            nested(key.removeprefix(_PREFIX), value)
-            for key, value in config.items()
-            if key.startswith(_PREFIX)
-        ),
-    )
+    ours = [key for key in config if key.startswith(_PREFIX)]
+    given = merged(_DEFAULTS, *(nested(key.removeprefix(_PREFIX), config[key]) for key in ours))
     own = FlowerSettings.model_fields
     known = [*own, *FederationSettings.model_fields]
     for key in given:

@@ -1,23 +1,29 @@
 """The ServerApp: one of our strategies on the nodes of a Flower run, in either of its runtimes."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from torch import nn
 
+from fedcompass import own_code
 from fedcompass.aggregation import Layout
 from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.wire.messages import one_line
+from fedcompass.errors import AppError, SettingsError
 from fedcompass.flower.evaluation import by_clients, by_function
 from fedcompass.flower.flower_settings import FlowerSettings, read_settings
 from fedcompass.flower.grid_transport import GridTransport
-from fedcompass.flower.project_objects import load_object, make_model
 from fedcompass.runs.curve import metrics_of
+from fedcompass.training.streams import seeded, stream_key
 
-__all__ = ["app", "main"]
+__all__ = ["app", "load_object", "main", "make_model"]
 
 _log = logging.getLogger("flwr")  # what it is told is printed, and streamed by `flwr run --stream`
 
@@ -96,3 +102,38 @@ def _evaluation(
     if own.evaluate == "clients":
         return by_clients(grid, layout, settings.task_timeout, stopped)
     return by_function(load_object("evaluate", own.evaluate), layout)
+
+
+def load_object(setting: str, reference: str) -> Callable[..., Any]:
+    """The callable that a setting names.
+
+    Raises:
+        SettingsError: it cannot be imported, or called.
+    """
+    found = own_code.find(setting, reference)
+    if not callable(found):
+        raise SettingsError(own_code.wrong(setting, reference, found, "a function or a class"))
+    return found  # type: ignore[no-any-return]
+
+
+def make_model(reference: str, seed: int) -> nn.Module:
+    """A project's model, with initial weights that depend only on the seed.
+
+    Frozen parameters travel, too: a ClientApp loads a whole `state_dict`, and sends one.
+
+    Raises:
+        SettingsError: there is none of that name.
+        AppError: it raises, or makes something else.
+    """
+    function = load_object("model", reference)
+    try:
+        with seeded(stream_key(seed, "model")):
+            made = function()
+    except Exception as error:
+        why = one_line(f"{type(error).__name__}: {error}")
+        raise AppError(f"model {reference!r} does not work without arguments: {why}") from error
+    if not isinstance(made, nn.Module):
+        raise AppError(
+            f"model {reference!r} made a {type(made).__name__}; it must make a torch.nn.Module"
+        )
+    return made.requires_grad_()

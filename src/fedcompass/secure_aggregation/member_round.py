@@ -158,15 +158,9 @@ class MemberRound:
         roster = KeyRoster(self._terms, message.keys)
         holders = roster.graph.holders(self._member)
         threshold = roster.share_threshold(self._member)
-        shares = {
-            holder: (self_share, key_share)
-            for holder, self_share, key_share in zip(
-                holders,
-                split(secrets.self_seed, len(holders), threshold, self._entropy),
-                split(secrets.mask_seed, len(holders), threshold, self._entropy),
-                strict=True,
-            )
-        }
+        of_self = split(secrets.self_seed, len(holders), threshold, self._entropy)
+        of_key = split(secrets.mask_seed, len(holders), threshold, self._entropy)
+        shares = dict(zip(holders, zip(of_self, of_key, strict=True), strict=True))
         self._roster, self.phase = roster, Phase.SHARES
         secrets.held[self._member] = shares[self._member]
         return SharesDealt(

@@ -1,7 +1,5 @@
 """What all members of one secure round agree on before it begins."""
 
-from functools import partial
-
 from fedcompass.errors import SettingsError
 from fedcompass.secure_aggregation.fixed_point import Bits, FixedPoint
 from fedcompass.secure_aggregation.graph import default_degree
@@ -63,8 +61,9 @@ class Terms:
     @property
     def context(self) -> bytes:
         """A digest of all terms; every message, key and signature of the round is bound to it."""
-        bound = partial(digest, "terms", self.run, self.merge, self.length, self.bits)
-        return bound(self.clip.hex(), self.threshold, self.degree, *self.members)
+        encoding = (self.length, self.bits, self.clip.hex())
+        bounds = (self.threshold, self.degree)
+        return digest("terms", self.run, self.merge, *encoding, *bounds, *self.members)
 
 
 def terms_for(
