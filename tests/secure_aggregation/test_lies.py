@@ -16,7 +16,7 @@ from tests.secure_aggregation.conversations import (
 )
 
 from fedcompass.errors import MessageRefused
-from fedcompass.secure_aggregation.masks import self_mask_key
+from fedcompass.secure_aggregation.masks import self_mask
 from fedcompass.secure_aggregation.messages import (
     ConfirmationsListed,
     FromMember,
@@ -35,7 +35,7 @@ from fedcompass.secure_aggregation.messages import (
     ToMember,
 )
 from fedcompass.secure_aggregation.opening import _mask_private, _remove_pair_masks
-from fedcompass.secure_aggregation.primitives import public_key, stream
+from fedcompass.secure_aggregation.primitives import public_key
 from fedcompass.vocabulary import ClientId
 
 LIAR = "site-02"
@@ -458,8 +458,8 @@ def test_a_vanished_members_late_vector_stays_hidden_by_its_own_mask() -> None:
     held = conversation.members[LIAR]._round
     assert held is not None
     assert held._secrets is not None
-    own = self_mask_key(held._secrets.self_seed, roster.id, LIAR)
-    assert not np.any(masked + stream(own, len(masked), masked.dtype))  # that mask alone was left
+    own = self_mask(held._secrets.self_seed, roster.id, LIAR, masked)
+    assert not np.any(masked + own)  # that mask alone was left
 
 
 def test_the_server_tells_everybody_that_is_there_when_a_round_has_failed() -> None:

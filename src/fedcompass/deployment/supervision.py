@@ -11,9 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
@@ -34,13 +34,12 @@ _MOST_BYTES = 1 << 16  # of a log's end
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to start: a module of this package, its arguments, environment and log file."""
+    """What to start: a module of this package, its log file and its arguments."""
 
     name: str
     module: str
     log: Path
     arguments: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def die_with_parent() -> None:
@@ -53,10 +52,10 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port nobody listens on now."""
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on now."""
     with socket.socket() as probe:
-        probe.bind((host, 0))
+        probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
@@ -141,7 +140,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=handle,
                 stderr=handle,
-                env={**os.environ, **program.environment, _PARENT: str(os.getpid())},
+                env={**os.environ, _PARENT: str(os.getpid())},
                 umask=_SECRETS,
                 pass_fds=pass_fds,
                 start_new_session=True,  # Ctrl-C in a terminal is ours to handle, in order

@@ -7,7 +7,7 @@ from fedcompass.secure_aggregation.primitives import agreed_key, derived_key, st
 from fedcompass.secure_aggregation.terms import Terms
 from fedcompass.vocabulary import ClientId
 
-__all__ = ["CHECK_WORDS", "checked", "opens", "pair_mask_key", "self_mask_key", "word_count"]
+__all__ = ["CHECK_WORDS", "add_pair_mask", "checked", "opens", "self_mask", "word_count"]
 
 CHECK_WORDS = 4
 """Appended to each vector: random combinations of its words, the same for all members.
@@ -42,14 +42,19 @@ def _check(words: Words, terms: Terms) -> Words:
     return found
 
 
-def self_mask_key(seed: bytes, roster: bytes, member: ClientId) -> bytes:
-    """The key of a member's own mask."""
-    return derived_key(seed, "self mask", roster, member)
+def self_mask(seed: bytes, roster: bytes, member: ClientId, like: Words) -> Words:
+    """A member's own mask of a vector."""
+    return stream(derived_key(seed, "self mask", roster, member), len(like), like.dtype)
 
 
-def pair_mask_key(
-    private: bytes, public: bytes, roster: bytes, one: ClientId, other: ClientId
-) -> bytes:
-    """The key of two members' mask: the first by name adds it, the other subtracts it."""
+def add_pair_mask(
+    total: Words, private: bytes, public: bytes, roster: bytes, one: ClientId, other: ClientId
+) -> None:
+    """Add one member's part of a mask that it shares with another, whose part cancels it.
+
+    The first by name adds the mask, the other subtracts it.
+    """
     first, second = sorted((one, other))
-    return agreed_key(private, public, "pair mask", roster, first, second)
+    key = agreed_key(private, public, "pair mask", roster, first, second)
+    apply = np.add if one == first else np.subtract
+    apply(total, stream(key, len(total), total.dtype), out=total)

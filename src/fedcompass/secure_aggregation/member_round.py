@@ -7,8 +7,6 @@ Figure 4, with the consistency check.
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
-import numpy as np
-
 from fedcompass.errors import MessageRefused
 from fedcompass.secure_aggregation.fixed_point import Words
 from fedcompass.secure_aggregation.key_roster import (
@@ -19,7 +17,7 @@ from fedcompass.secure_aggregation.key_roster import (
     seed_digest,
     signed_keys,
 )
-from fedcompass.secure_aggregation.masks import checked, pair_mask_key, self_mask_key
+from fedcompass.secure_aggregation.masks import add_pair_mask, checked, self_mask
 from fedcompass.secure_aggregation.messages import (
     ConfirmationsListed,
     FromMember,
@@ -44,7 +42,6 @@ from fedcompass.secure_aggregation.primitives import (
     opened,
     public_key,
     sealed,
-    stream,
 )
 from fedcompass.secure_aggregation.shares import Entropy, split
 from fedcompass.secure_aggregation.terms import Terms
@@ -242,14 +239,10 @@ class MemberRound:
     def _masked(
         self, words: Words, roster: KeyRoster, others: list[ClientId], secrets: _Secrets
     ) -> Words:
-        dtype = words.dtype
-        own = self_mask_key(secrets.self_seed, roster.id, self._member)
-        total = words + stream(own, len(words), dtype)
+        total = words + self_mask(secrets.self_seed, roster.id, self._member, words)
         for other in others:
             public = roster.keys[other].mask_key
-            key = pair_mask_key(secrets.mask_private, public, roster.id, self._member, other)
-            apply = np.add if self._member < other else np.subtract
-            apply(total, stream(key, len(words), dtype), out=total)
+            add_pair_mask(total, secrets.mask_private, public, roster.id, self._member, other)
         return total
 
     def _abort(self, accused: ClientId) -> MemberAborted:

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from fedcompass.secure_aggregation.fixed_point import Words
 from fedcompass.secure_aggregation.key_roster import KeyRoster, mask_private_key, seed_digest
-from fedcompass.secure_aggregation.masks import opens, pair_mask_key, self_mask_key
+from fedcompass.secure_aggregation.masks import add_pair_mask, opens, self_mask
 from fedcompass.secure_aggregation.messages import SharesRevealed
-from fedcompass.secure_aggregation.primitives import public_key, stream
+from fedcompass.secure_aggregation.primitives import public_key
 from fedcompass.secure_aggregation.shares import combined
 from fedcompass.vocabulary import ClientId
 
@@ -45,7 +45,7 @@ def opened_sum(
     vanished = [dealer for dealer in dealers if dealer not in seeds]
     private = {member: _mask_private(roster, member, key_shares) for member in vanished}
     for member, seed in seeds.items():
-        total -= stream(self_mask_key(seed, roster.id, member), len(total), total.dtype)
+        total -= self_mask(seed, roster.id, member, total)
     for member in vanished:
         _remove_pair_masks(roster, total, member, private[member], seeds)
     if not opens(total, roster.terms):
@@ -100,9 +100,8 @@ def _remove_pair_masks(
     private: bytes,
     survivors: Mapping[ClientId, bytes],
 ) -> None:
-    """Take off what a vanished member's neighbours added or subtracted for it."""
+    """Cancel the masks that a vanished member's neighbours have with it: add its parts of them."""
     for other in roster.graph.neighbours(vanished):
         if other in survivors:
-            key = pair_mask_key(private, roster.keys[other].mask_key, roster.id, vanished, other)
-            remove = np.subtract if other < vanished else np.add
-            remove(total, stream(key, len(total), total.dtype), out=total)
+            public = roster.keys[other].mask_key
+            add_pair_mask(total, private, public, roster.id, vanished, other)

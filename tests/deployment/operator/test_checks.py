@@ -278,7 +278,7 @@ def test_what_dies_after_a_run_is_over_does_not_begin_it_again(project: Path) ->
     run.mkdir()
     (run / "summary.json").write_text("{}")
     server = RunningServer(ServerProject(project), run)
-    server._child = Child(Program("the server", "no.such.module", project / "log", [], {}))
+    server._child = Child(Program("the server", "no.such.module", project / "log"))
     assert server.poll() == ServerExit(None, again=False)
     assert server.restarted == 0
 

@@ -81,29 +81,15 @@ class SiteFolder:
                 "operator for a new folder, and copy your settings into its site.toml"
             )
         self.settings = SiteSettings(**read_toml(file))
-
-    @property
-    def app(self) -> Path:
-        """The federation's app.py."""
-        return self.folder / self.settings.app
-
-    @property
-    def data(self) -> Path | None:
-        """The folder with the site's data."""
-        return None if self.settings.data is None else self.folder / self.settings.data
-
-    @property
-    def identity(self) -> Identity:
-        """Who the site is for the server: its certificate and key."""
-        return Identity(self.folder / "ca.crt", self.folder / "site.crt", self.folder / "site.key")
+        data = self.settings.data
+        self.app = self.folder / self.settings.app
+        self.data = None if data is None else self.folder / data  # stays here
+        self.state = self.folder / "state"  # answers without a receipt, models, logs; private
+        self.identity = Identity(
+            self.folder / "ca.crt", self.folder / "site.crt", self.folder / "site.key"
+        )
 
     def expiry_warnings(self, now: datetime) -> list[str]:
         """A line for each certificate in the folder that ends soon."""
-        identity = self.identity
-        files = [identity.authority, identity.certificate]
+        files = [self.identity.authority, self.identity.certificate]
         return expiry_warnings(files, now, "ask the federation's operator for a new one")
-
-    @property
-    def state(self) -> Path:
-        """Answers without a receipt, models, and logs; private."""
-        return self.folder / "state"
