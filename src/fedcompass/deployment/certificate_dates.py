@@ -72,12 +72,8 @@ def public_key_of(path: Path) -> PublicKey:
 def check_dates(path: Path, remedy: str) -> x509.Certificate:
     """A certificate that is valid today.
 
-    Args:
-        path: the certificate.
-        remedy: what to do about one that has expired.
-
     Raises:
-        ProjectError: it is not, or it is no certificate.
+        ProjectError: it is not, and what to do: the remedy; or it is no certificate.
     """
     certificate, now = read_certificate(path), datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -92,13 +88,7 @@ def check_dates(path: Path, remedy: str) -> x509.Certificate:
 
 
 def expiry_warnings(paths: Iterable[Path], now: datetime, remedy: str) -> list[str]:
-    """One line for each certificate that ends within eight weeks, has ended, or cannot be read.
-
-    Args:
-        paths: the certificates.
-        now: the time, with its zone.
-        remedy: what to do about it.
-    """
+    """One line for each certificate that ends within eight weeks, has ended, or cannot be read."""
     told = []
     for path in paths:
         try:

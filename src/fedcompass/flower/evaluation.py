@@ -24,11 +24,7 @@ _LOOK: Seconds = 0.2  # how often to look whether the run was stopped
 def by_clients(grid: Grid, layout: Layout, timeout: Seconds, stopped: Event) -> Evaluate:
     """Each connected client's `@app.evaluate`; a measure is the mean, weighted by `num-examples`.
 
-    Args:
-        grid: the one a ServerApp was given.
-        layout: the model's.
-        timeout: who has not answered after so long does not count.
-        stopped: nobody waits for answers any more.
+    Who has not answered after `timeout` does not count; once `stopped`, nobody is waited for.
     """
 
     def evaluate(version: ModelVersion, model: FlatState) -> dict[str, float]:

@@ -35,12 +35,7 @@ def lack_of_room(state: Path, run: Path) -> str | None:
 
 
 def tell_audit(run: Path, why: str) -> None:
-    """Add a line to a run's audit, once its server has ended; a disk without room cannot have it.
-
-    Args:
-        run: the run folder.
-        why: what `lack_of_room` said.
-    """
+    """Add a line to the audit of a run whose server has ended; a disk without room cannot have it."""
     path = run / "audit.jsonl"
     if not path.exists():
         return

@@ -29,7 +29,7 @@ class RunningServer:
         project: the server's folder.
         run: the run folder.
         resume: go on with the run that is there.
-        restarts: after how many deaths in a row it is started again.
+        restarts: so often in a row, at most.
     """
 
     def __init__(
@@ -70,12 +70,7 @@ class RunningServer:
         self._serve()
 
     def go_on_with(self, project: ServerProject, run: Path) -> None:
-        """Begin another run with the same sites, once one is over.
-
-        Args:
-            project: the same folder, read again.
-            run: a new run folder.
-        """
+        """Begin another run with the same sites, once one is over; `project` was read again."""
         _check_run(run, resume=False)
         if self._child is not None:
             self._child.stop(_STOP)

@@ -11,11 +11,7 @@ __all__ = ["RunningSite"]
 
 
 class RunningSite:
-    """A site's process. Call `restart_dead` often, and `stop` it whatever happens.
-
-    Args:
-        site: the folder the site was given.
-    """
+    """A site's process. Call `restart_dead` often, and `stop` it whatever happens."""
 
     def __init__(self, site: SiteFolder) -> None:
         self.site = site

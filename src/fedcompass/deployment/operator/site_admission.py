@@ -41,10 +41,7 @@ def write_roster(project: ServerProject, sites: dict[str, list[str]]) -> None:
 def add_site(folder: Path, name: str, own_key: PublicKey | None = None) -> Path:
     """Give a new site, or one that was revoked, a certificate; the folder it is handed.
 
-    Args:
-        folder: the federation's.
-        name: the site's.
-        own_key: the public half of a key that the site keeps; else it is handed a new one.
+    It is handed a new key, too, unless it keeps one, of which `own_key` is the public half.
 
     Raises:
         ProjectError: there is no federation, the site takes part already, its key is another's or

@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -91,10 +92,6 @@ class SiteRounds:
         self._model.load(start)
         self._model.module.train()
         losses, began = _Losses(task, steps), self._clock()
-
-        def is_over(done: Steps) -> bool:
-            return self._is_late(began, done) or should_stop() or self.trainer.should_stop()
-
         done = take_steps(
             lambda: self._begin(losses),
             self._draw,
@@ -103,7 +100,7 @@ class SiteRounds:
             client=self._site_number,
             local_round=task,
             device=self._device,
-            is_over=is_over,
+            is_over=partial(self._is_over, began, should_stop),
         )
         mean = losses.mean()  # waits for the device: the clock is read after it
         seconds = self._clock() - began
@@ -124,12 +121,13 @@ class SiteRounds:
 
         return step
 
-    def _is_late(self, began: Seconds, done: Steps) -> bool:
-        """Wait out the pace of the steps done; says whether the round's time is over."""
+    def _is_over(self, began: Seconds, should_stop: Callable[[], bool], done: Steps) -> bool:
+        """Wait out the pace of the steps done; says whether to stop after them."""
         if (ahead := began + done * self.trainer.seconds_per_step - self._clock()) > 0:
             time.sleep(ahead)
         most = self.trainer.max_seconds
-        return most is not None and self._clock() - began >= most
+        late = most is not None and self._clock() - began >= most
+        return late or should_stop() or self.trainer.should_stop()
 
 
 class _Losses:

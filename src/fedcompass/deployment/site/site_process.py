@@ -128,16 +128,14 @@ async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], 
     """
     while True:
         facts = await worker.up()
-        (site.state / _UP).touch()
-        settings = site.settings
         link = SiteLink(
             site.state / "wire",
-            settings.server,
+            site.settings.server,
             site.identity,
             samples=facts.samples,
             layout=facts.layout,
             train=worker.train,
-            proxy=settings.proxy,
+            proxy=site.settings.proxy,
             notice=notice,
             leaving=facts.leaving,
         )
@@ -156,12 +154,10 @@ async def _until_changed(
     site: SiteFolder, worker: WorkerLink, facts: WorkerFacts, attending: "asyncio.Task[str]"
 ) -> None:
     """Wait until the site leaves, or a worker that was started again has other data or model."""
-    while not attending.done():
-        await asyncio.wait([attending], timeout=0.2)
-        up = site.state / _UP
+    up = site.state / _UP
+    while not attending.done() and worker.facts in (None, facts):
         up.touch() if worker.facts is not None else up.unlink(missing_ok=True)
-        if worker.facts not in (None, facts):
-            return
+        await asyncio.wait([attending], timeout=0.2)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

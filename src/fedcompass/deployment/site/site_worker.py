@@ -120,13 +120,8 @@ class SiteWorker:
     def _carry_out(self, job: Job) -> Round:
         """Train from the model in a file, and write the answer's payload into another."""
         number, steps, layout = job["number"], job["steps"], self._rounds.layout
-        _log.info(
-            "task %d of run %.80r: %d steps from version %d",
-            number,
-            job["run"],
-            steps,
-            job["version"],
-        )
+        told = (number, job["run"], steps, job["version"])
+        _log.info("task %d of run %.80r: %d steps from version %d", *told)
         start = read_payload(Path(job["model"]), layout, "model", layout.empty())
 
         def is_given_up() -> bool:
@@ -134,14 +129,8 @@ class SiteWorker:
 
         done = self._rounds.run(start, steps=steps, task=number, should_stop=is_given_up)
         self._write(Path(job["payload"]), job["form"], start, done)
-        _log.info(
-            "task %d: %d of %d steps in %.3f s, mean loss %.4g",
-            number,
-            done.steps_done,
-            steps,
-            done.seconds,
-            done.loss,
-        )
+        took = (number, done.steps_done, steps, done.seconds, done.loss)
+        _log.info("task %d: %d of %d steps in %.3f s, mean loss %.4g", *took)
         return done
 
     def _write(self, path: Path, form: str, start: FlatState, done: Round) -> None:
