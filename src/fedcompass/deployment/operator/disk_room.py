@@ -35,7 +35,7 @@ def lack_of_room(state: Path, run: Path) -> str | None:
 
 
 def tell_audit(run: Path, why: str) -> None:
-    """Add a line to the audit of a run whose server has ended; a disk without room cannot have it."""
+    """Add a line to the audit of a run whose server has ended; a full disk cannot have it."""
     path = run / "audit.jsonl"
     if not path.exists():
         return
