@@ -94,10 +94,7 @@ class ServerRound:
             case MemberLost():
                 self._lose(event.member)
             case MemberAborted():
-                self._check_accusation(event)
-                said = f"{event.member!r} says: the shares it dealt are not those it published"
-                self._accused[event.accused] = said
-                self._lose(event.member)
+                self._take_abort(event)
             case _:
                 self._check_awaited(event)
                 self._take(event)
@@ -112,13 +109,16 @@ class ServerRound:
                 f"allowed: once, in phase {expected}, of {self.awaited}"
             )
 
-    def _check_accusation(self, aborted: MemberAborted) -> None:
+    def _take_abort(self, aborted: MemberAborted) -> None:
         self._check_awaited(aborted)
         if aborted.accused not in self._dealt:
             raise MessageRefused(
                 f"{aborted.member!r} accused {aborted.accused[:80]!r}; "
                 f"allowed: those that dealt shares, {list(self._dealt)}"
             )
+        said = f"{aborted.member!r} says: the shares it dealt are not those it published"
+        self._accused[aborted.accused] = said
+        self._lose(aborted.member)
 
     def _lose(self, member: ClientId) -> None:
         self._lost[member] = None
