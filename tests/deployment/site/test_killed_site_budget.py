@@ -32,7 +32,7 @@ trainer = Trainer(
 )
 budget = {"epsilon": 400.0, "noise": 1.0}
 rounds = SiteRounds(nn.Linear(2, 2), trainer, Site("here", folder, settings={"privacy": budget}))
-start, account = Layout.of(nn.Linear(2, 2)).state_of(nn.Linear(2, 2)), rounds._budget._file
+start, account = Layout.of(nn.Linear(2, 2)).state_of(nn.Linear(2, 2)), rounds.budget.account
 for power in range(9):  # so that most is computed already
     epsilon_of([account.plan.spent(1 << power)], account.plan.delta)
 begun = True
