@@ -13,9 +13,9 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.groups import SETTLING, FleetGroups
 from fedcompass.paper.stored_runs import EntryRuns, StoredRun, value_at
-from fedcompass.paper.timelines import TIMELINES, UNTIL, Task, clock, schedule, tasks
+from fedcompass.paper.timelines import TIMELINES, UNTIL, clock, schedule, tasks
 from fedcompass.report.figures.style import new_figure
-from fedcompass.simulation.timetable import ScheduledMerge
+from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,14 +119,14 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     figure = new_figure(11.0, 3.4)
     axes = figure.add_subplot()
     drawn = tasks(name)
-    for task in drawn:
-        _draw_task(axes, task)
+    for task, ends in drawn:
+        _draw_task(axes, task, min(ends, UNTIL))
     for entry in schedule(name):
         if isinstance(entry, ScheduledMerge) and entry.group:
             text = f"group {entry.group}\nmerges {clock(entry.time)}"
             axes.annotate(text, (entry.time, -0.55), fontsize=6.5, ha="center", va="bottom")
             axes.axvline(entry.time, color="0.75", linewidth=0.7, linestyle=":", zorder=0)
-    clients = sorted({task.client for task in drawn})
+    clients = sorted({task.client for task, _ in drawn})
     axes.set_yticks([-int(client) for client in clients], [f"client {c}" for c in clients])
     axes.set(xlabel="minutes", xlim=(0, UNTIL), ylim=(-len(clients) - 0.6, 0.1))
     changed = TIMELINES[name]
@@ -136,13 +136,11 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     save_figure(figure, path)
 
 
-def _draw_task(axes: "Axes", task: Task) -> None:
-    row, ends = -int(task.client), min(task.ends, UNTIL)
-    colour = _GROUPS[(task.group or 0) % len(_GROUPS)]
-    width = ends - task.begins
-    axes.barh(row, width, left=task.begins, height=0.62, color=colour, edgecolor="white")
-    middle = (task.begins + ends) / 2
-    axes.text(middle, row, f"{task.steps}", ha="center", va="center", fontsize=7)
+def _draw_task(axes: "Axes", task: ScheduledTask, ends: float) -> None:
+    row, colour = -int(task.client), _GROUPS[(task.group or 0) % len(_GROUPS)]
+    width = ends - task.time
+    axes.barh(row, width, left=task.time, height=0.62, color=colour, edgecolor="white")
+    axes.text((task.time + ends) / 2, row, f"{task.steps}", ha="center", va="center", fontsize=7)
 
 
 def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
