@@ -18,6 +18,7 @@ from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, tell_changed_code
 from fedcompass.cli.text import plain_table, wrapped
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.own_code import absolute, is_own, short, with_names
+from fedcompass.setting_tables import merged
 
 if TYPE_CHECKING:
     from fedcompass.cli.sweep_progress import SweepProgress
@@ -144,7 +145,6 @@ def _sweep(
     Raises:
         SettingsError: one line about the first thing that is wrong, such as a --set that none has.
     """
-    from fedcompass.settings import merged
     from fedcompass.strategies import known_keys
     from fedcompass.sweeps.sweep_file import Sweep
 

@@ -4,7 +4,7 @@ As in `report/figures`, whatever draws raises `MissingExtra` without matplotlib,
 for a path whose ending is no picture's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "draw_curves", "draw_groups", "draw_timeline", "save_figure"]
+__all__ = [
+    "COLOURS",
+    "draw_curves",
+    "draw_groups",
+    "draw_timeline",
+    "legend_below",
+    "named_handles",
+    "save_figure",
+]
 
 COLOURS = {
     "fedavg": "#7f7f7f",
@@ -67,18 +75,8 @@ def draw_curves(runs: EntryRuns, path: Path) -> None:
         one.set_visible(False)  # a cell without runs
     for cell, rows in drawn.items():
         _draw_cell(axes[blocks.index(cell.block)][speeds.index(cell.speed)], cell, rows)
-    handles: dict[str, Any] = {}
-    for one in axes.flat:
-        handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
-    columns = 4 if axes.shape[1] > 1 else 3  # as many names as the picture is wide
-    figure.legend(
-        handles.values(),
-        handles,
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-    )
+    handles = {name: handle for one in axes.flat for name, handle in named_handles(one).items()}
+    legend_below(figure, handles, 4 if axes.shape[1] > 1 else 3)  # as many as it is wide
     figure.suptitle(_CURVES_NOTE, fontsize=8, color="0.35")
     save_figure(figure, path)
 
@@ -171,6 +169,18 @@ def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
     for axes in (over_time, shares):
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path)
+
+
+def named_handles(axes: "Axes") -> dict[str, Any]:
+    """What a panel's legend would show."""
+    handles, names = axes.get_legend_handles_labels()
+    return dict(zip(names, handles, strict=True))
+
+
+def legend_below(figure: "Figure", handles: Mapping[str, Any], columns: int) -> None:
+    """One legend for all panels: a handle for each name."""
+    look = {"ncols": columns, "frameon": False, "fontsize": 9}
+    figure.legend(handles.values(), handles, loc="outside lower center", **look)
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
