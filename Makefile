@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-faults soak fuzz bench docs clean
+.PHONY: run test coverage test-faults soak fuzz bench docs clean
 
 run: $(VENV)/.installed-run
 	$(BIN)/fedcompass compare
 
 test: $(VENV)/.installed-test
 	scripts/check
+
+# Which lines of the whole tree the tests run.
+coverage: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
 
 # All faults, one at a time, with real processes, in some tens of minutes; as root also those of links and disks.
 test-faults: $(VENV)/.installed-test
