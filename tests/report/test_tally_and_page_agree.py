@@ -216,7 +216,7 @@ def not_finite(reply: Reply, number: int) -> Reply:
     assert isinstance(reply.payload, SentModel)
     state = reply.payload.end.clone()
     state.trainable[0] = nan
-    return Reply(reply.message, reply.node, SentModel(state), reply.facts, None)
+    return replace(reply, payload=SentModel(state))
 
 
 def deployed(folder: Path) -> Path:
