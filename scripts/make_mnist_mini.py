@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcompass.data import catalogue
-from fedcompass.data.apportion import apportion
+from fedcompass.data.paper_partitions import apportion
 
 TRAIN_SAMPLES, TEST_SAMPLES = 10_000, 2_000
 BUNDLED = Path(catalogue.__file__).parent / "bundled" / "mnist-mini"

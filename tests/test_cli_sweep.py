@@ -16,7 +16,7 @@ from tests.sweeps.small_sweeps import FILE, made_record
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
-from fedcompass.cli.options import parse_duration
+from fedcompass.cli.options import parse_budget
 from fedcompass.cli.text import in_words
 from fedcompass.errors import FedcompassError, SettingsError
 from fedcompass.sweeps.store import Store
@@ -145,10 +145,10 @@ def test_a_budget_is_written_as_people_write_it() -> None:
         "1.5h": 5400.0,
         "2m5": 125.0,
     }
-    assert {text: parse_duration(text) for text in durations} == durations
+    assert {text: parse_budget(text) for text in durations} == durations
     for text in ("", "0", "-1", "9 m", "m", "1m1h"):
         with pytest.raises(SettingsError, match="allowed: such as 9m, 90s or 1h30m"):
-            parse_duration(text)
+            parse_budget(text)
     words = [in_words(seconds) for seconds in (4.4, 100, 1000, 4000)]
     assert words == ["4 s", "1 min 40 s", "17 min", "1 h 6 min"]
 

@@ -108,7 +108,8 @@ class Coordinator:
         self.journal: Journal = journal or NoJournal()
         self._aggregator: Aggregator = strategy.new_aggregator(model)
         self._memory: ClientMemory = strategy.new_memory(model)
-        self._guard: GuardSettings = strategy.guard
+        # Clients whose sums alone are seen keep to max_norm themselves.
+        self._guard = strategy.guard if sums is None else GuardSettings()
         self._summed: SummedMerges | None = None
         if sums is not None:
             assert isinstance(self._aggregator, WeightedSum)  # a secured strategy has one
@@ -240,12 +241,8 @@ class Coordinator:
         if not 0 <= update.steps_done <= order.steps:
             message = f"{update.steps_done} steps done; allowed: 0 to {order.steps}"
             return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=message)
-        if update.steps_done == 0:
-            return None  # a lost task: its tensors are not looked at
-        if update.tensors is None:
-            return None  # its client keeps them, and checks them itself
-        if self._summed is not None:
-            return check_update(update.tensors, self.layout, GuardSettings())
+        if update.steps_done == 0 or update.tensors is None:
+            return None  # a lost task; or its client keeps the tensors, and checks them itself
         reference = self.model if self.payload == "model" else None
         return check_update(update.tensors, self.layout, self._guard, reference)
 
@@ -289,17 +286,13 @@ class Coordinator:
                 self.journal.command(command, **self._commit(command))
             case Hold():
                 self.journal.command(command)
-            case StartTraining():
-                start = self.snapshot()  # before a later merge changes it
-                self._starts[command.version] = start
-                self._memory.started(command.client, start)
-                self.journal.command(command)
-                return command
-            case SetDeadline():
-                self.journal.command(command)
-                return command
-            case Quarantine():
-                self._memory.forget(command.client)
+            case StartTraining() | SetDeadline() | Quarantine():
+                if isinstance(command, StartTraining):
+                    start = self.snapshot()  # before a later merge changes it
+                    self._starts[command.version] = start
+                    self._memory.started(command.client, start)
+                elif isinstance(command, Quarantine):
+                    self._memory.forget(command.client)
                 self.journal.command(command)
                 return command
             case _:
@@ -313,44 +306,39 @@ class Coordinator:
             self._aggregator.commit(command.buffers)
             self._memory.merged(fold.task for fold in command.contributions)
             return {}
-        left = self._summed.commit(command, self.scheduler.roster.members.keys())
-        for fold in left.waiting:
-            self._returned.append(
-                UpdateReturned(
-                    at=self.scheduler.now,
-                    client=fold.client,
-                    task=fold.task,
-                    staleness=fold.staleness,
-                    share=fold.share,
-                    steps=fold.steps,
-                )
+        waiting, notes = self._summed.commit(command, self.scheduler.roster.members.keys())
+        self._returned += [
+            UpdateReturned(
+                at=self.scheduler.now,
+                client=fold.client,
+                task=fold.task,
+                staleness=fold.staleness,
+                share=fold.share,
+                steps=fold.steps,
             )
-        return left.all_notes
+            for fold in waiting
+        ]
+        return notes
 
     def _fold(
         self, command: Fold | FoldAgain, tensors: FlatState | None, epsilon: float | None
     ) -> None:
+        """Add an update to its buffer, or note that it is ready."""
+        client, buffer = command.client, command.buffer
         contribution = Contribution(
             staleness=command.staleness, share=command.share, steps=command.steps
         )
-        weight = self._folded(command, tensors, contribution)
-        spent = {} if epsilon is None or isinstance(command, FoldAgain) else {"epsilon": epsilon}
-        self.journal.command(command, weight=weight, **spent)
-
-    def _folded(
-        self, command: Fold | FoldAgain, tensors: FlatState | None, contribution: Contribution
-    ) -> float:
-        """Add an update to its buffer, or note that it is ready; its weight."""
-        client, buffer = command.client, command.buffer
         if self._summed is not None:
             assert isinstance(command, Fold)  # who repeats updates is refused
-            return self._summed.fold(command, contribution, tensors)
-        if isinstance(command, FoldAgain):
-            prepared = self._memory.repeated(client, contribution)
+            weight = self._summed.fold(command, contribution, tensors)
+        elif isinstance(command, FoldAgain):
+            weight = self._aggregator.fold(buffer, *self._memory.repeated(client, contribution))
         else:
             assert tensors is not None  # only an arrival folds, and it brings its tensors
             prepared = self._memory.prepared(client, command.task, buffer, tensors, contribution)
-        return self._aggregator.fold(buffer, *prepared)
+            weight = self._aggregator.fold(buffer, *prepared)
+        spent = {} if epsilon is None or isinstance(command, FoldAgain) else {"epsilon": epsilon}
+        self.journal.command(command, weight=weight, **spent)
 
     def state(
         self, starts: Mapping[ModelVersion, FlatState]

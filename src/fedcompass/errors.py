@@ -118,7 +118,7 @@ class MissingExtra(FedcompassError, ImportError):
     def __str__(self) -> str:
         return (
             f"{self.purpose} needs {self.package}, which is not installed. "
-            f"Run: pip install 'fedcompass[{self.extra}]'"
+            f"Run in its checkout: pip install -c constraints.txt '.[{self.extra}]'"
         )
 
 

@@ -346,15 +346,10 @@ def _clients(values: Mapping[str, Any]) -> int:
         return len(paces)
     name, root = _dataset(data), data.get("root") if isinstance(data, Mapping) else None
     if own_code.is_own(name):
-        return _own_clients(values) or FleetSettings().clients
+        return _own_data(values).own_clients or FleetSettings().clients
     if name not in MEDICAL:
         return FleetSettings().clients
     return usual_clients(name, Path(root) if isinstance(root, (str, Path)) else None)
-
-
-def _own_clients(values: Mapping[str, Any]) -> int | None:
-    """How many clients the user's own data bring; None if they are to be split."""
-    return _own_data(values).own_clients
 
 
 def _own_data(values: Mapping[str, Any]) -> "OwnData":
@@ -390,7 +385,7 @@ def _usual_for_own(values: Mapping[str, Any]) -> dict[str, Any]:
         filled["partition"] = {"kind": "iid"}
         filled["evaluation"] = {"metrics": ["loss", "mae"], "target_metric": "mae"}
     is_own = own_code.is_own(_dataset(values.get("data")))
-    if is_own and "partition" not in values and _own_clients(values) is not None:
+    if is_own and "partition" not in values and _own_data(values).own_clients is not None:
         filled["partition"] = {"kind": "own"}
     given = values.get("evaluation")
     target = given.get("target_metric") if isinstance(given, Mapping) else None

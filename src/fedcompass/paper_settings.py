@@ -137,36 +137,21 @@ def strategy_settings(dataset: str, clients: int, strategy: str = "") -> dict[st
     data, which nobody knows here, likewise. Metronome, which is not in the paper, has its own least
     steps: a tenth of the most.
     """
-    if dataset in _MEDICAL_STEPS:
-        return _medical_strategy(dataset, strategy)
     many = clients > 10
-    steps = 100 if many else 200
-    if dataset == "mnist-mini" or is_own(dataset):
-        steps //= 5
-    return {
-        "steps": steps,
-        "min_steps": steps // _least_share(strategy),
-        "max_steps": steps,
-        "latest": 1.2,
-        "buffer_size": 5 if many else 3,
-        "tier_ratio": 2.0,
-        "variant": "share",
-    }
-
-
-def _least_share(strategy: str) -> int:
-    """Q_max over Q_min."""
-    return 10 if strategy.startswith("metronome") else 5
-
-
-def _medical_strategy(dataset: str, strategy: str) -> dict[str, Any]:
-    steps = _MEDICAL_STEPS[dataset]
+    if dataset in _MEDICAL_STEPS:
+        steps = _MEDICAL_STEPS[dataset]
+        max_steps = steps * 2
+        buffer_size = 3 if dataset in ("fed-isic2019", "fed-tcga-brca") else 2
+    else:
+        fraction = 5 if dataset == "mnist-mini" or is_own(dataset) else 1
+        steps = max_steps = (100 if many else 200) // fraction
+        buffer_size = 5 if many else 3
     settings: dict[str, Any] = {
         "steps": steps,
-        "min_steps": steps * 2 // _least_share(strategy),
-        "max_steps": steps * 2,
+        "min_steps": max_steps // (10 if strategy.startswith("metronome") else 5),
+        "max_steps": max_steps,
         "latest": 1.2,
-        "buffer_size": 3 if dataset in ("fed-isic2019", "fed-tcga-brca") else 2,
+        "buffer_size": buffer_size,
         "tier_ratio": 2.0,
         "variant": "share",
     }

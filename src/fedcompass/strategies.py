@@ -181,11 +181,7 @@ _SHARE_VARIANT = {
 _ADAPTIVE = {"learning_rate": 0.01, "tau": 1e-3}
 
 _RECIPES: dict[str, Recipe] = {
-    "fedavg": Recipe(
-        SUMMARIES["fedavg"],
-        "synchronous",
-        aggregation=_BY_SHARE,
-    ),
+    "fedavg": Recipe(SUMMARIES["fedavg"], "synchronous", aggregation=_BY_SHARE),
     "fedavgm": Recipe(
         SUMMARIES["fedavgm"],
         "synchronous",
@@ -234,25 +230,14 @@ _RECIPES: dict[str, Recipe] = {
         aggregator=_tier_average,
         aggregation_keys=("server",),
     ),
-    "fedcompass": Recipe(
-        SUMMARIES["fedcompass"],
-        "compass",
-    ),
+    "fedcompass": Recipe(SUMMARIES["fedcompass"], "compass"),
     "fedcompass+m": Recipe(
         SUMMARIES["fedcompass+m"],
         "compass",
         aggregation={"server": {"optimizer": "momentum", "beta": 0.9}},
     ),
-    "fedcompass+n": Recipe(
-        SUMMARIES["fedcompass+n"],
-        "compass",
-        aggregation={"normalized": True},
-    ),
-    "metronome": Recipe(
-        SUMMARIES["metronome"],
-        "metronome",
-        aggregation={"weighting": "share"},
-    ),
+    "fedcompass+n": Recipe(SUMMARIES["fedcompass+n"], "compass", aggregation={"normalized": True}),
+    "metronome": Recipe(SUMMARIES["metronome"], "metronome", aggregation={"weighting": "share"}),
     "metronome+n": Recipe(
         SUMMARIES["metronome+n"],
         "metronome",

@@ -20,7 +20,6 @@ from fedcompass.vocabulary import FEWEST_IN_A_SUM, GENERAL, ClientId, ModelVersi
 
 __all__ = [
     "Asked",
-    "NotMerged",
     "OpenedSum",
     "SumSource",
     "SummedMerges",
@@ -83,21 +82,6 @@ class SumSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NotMerged:
-    """What a merge did not take in: updates that wait for the next, and lost ones."""
-
-    waiting: list[Fold]
-    lost: list[Fold]
-    notes: Mapping[str, Any]
-
-    @property
-    def all_notes(self) -> dict[str, Any]:
-        """For the journal, beside the merge."""
-        tasks = [fold.task for fold in (*self.waiting, *self.lost)]
-        return {**self.notes, **({"left_out": sorted(tasks)} if tasks else {})}
-
-
 class SummedMerges:
     """Notes what waits, asks for sums, and has them merged."""
 
@@ -112,8 +96,14 @@ class SummedMerges:
         self._waiting[command.task] = counted
         return self._aggregator.weights(GENERAL, counted)[1]
 
-    def commit(self, command: Commit, present: Collection[ClientId]) -> NotMerged:
-        """Merge the sum of those present; a client that has left took its updates along."""
+    def commit(
+        self, command: Commit, present: Collection[ClientId]
+    ) -> tuple[list[Fold], dict[str, Any]]:
+        """Merge the sum of those present; a client that has left took its updates along.
+
+        Returns:
+            Updates that wait for the next merge, and notes for the journal.
+        """
         asked: Asked = {}
         for fold in command.contributions:
             if fold.client in present:
@@ -121,7 +111,8 @@ class SummedMerges:
                 asked.setdefault(fold.client, {})[fold.task] = weights
         enough = len(asked) >= FEWEST_IN_A_SUM
         opened = self._source.opened(command.version, asked) if enough else OpenedSum(None)
-        merged, left = self._sorted(command, opened)
+        merged = [fold for fold in command.contributions if fold.client in opened.clients]
+        left = [fold for fold in command.contributions if fold.client not in opened.clients]
         if opened.sums is not None:
             counted = [self._waiting[fold.task] for fold in merged]
             self._aggregator.put(GENERAL, opened.sums, counted)
@@ -129,12 +120,8 @@ class SummedMerges:
         lost = [f for f in left if f.client not in asked or f.task in opened.lost]
         for fold in (*merged, *lost):
             del self._waiting[fold.task]
-        return NotMerged([fold for fold in left if fold not in lost], lost, opened.notes)
-
-    def _sorted(self, command: Commit, opened: OpenedSum) -> tuple[list[Fold], list[Fold]]:
-        folds = command.contributions
-        merged = [fold for fold in folds if fold.client in opened.clients]
-        return merged, [fold for fold in folds if fold.client not in opened.clients]
+        left_out = {"left_out": sorted(fold.task for fold in left)} if left else {}
+        return [fold for fold in left if fold not in lost], {**opened.notes, **left_out}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What waits, for a checkpoint."""

@@ -87,9 +87,12 @@ def test_both_versions_as_folder_or_archive_give_the_same_arrays(
 ) -> None:
     contents = contents_of(version)
     lay_out(tmp_path, version, contents)
-    place = cifar.find(tmp_path, version)
-    assert place is not None
-    images, train_labels, test_images, test_labels = cifar.read(place, with_md5s(version, contents))
+    found = cifar.find(tmp_path)
+    assert found is not None
+    assert found[1] is version
+    images, train_labels, test_images, test_labels = cifar.read(
+        found[0], with_md5s(version, contents)
+    )
     expected = np.concatenate([pixels(batch) for batch in range(5)]).reshape(-1, 3, 32, 32)
     assert np.array_equal(images, expected)
     assert train_labels.tolist() == [label for batch in range(5) for label in labels(batch)]

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedcompass.data.apportion import apportion, fill_empty_rows
 from fedcompass.data.catalogue import load
-from fedcompass.data.class_partition import assign_classes
+from fedcompass.data.paper_partitions import apportion, assign_classes, fill_empty_rows
 from fedcompass.data.partition import (
     PartitionKind,
     PartitionSettings,

@@ -14,9 +14,8 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.wire.messages import Facts, Kind
 from fedcompass.deployment.wire.payloads import PayloadFile, payload_pieces
-from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
+from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply
 from fedcompass.errors import LayoutMismatch
 
 
@@ -90,35 +89,35 @@ class FakeSite:
     seconds_per_step: float = 0.1
     overhead: float = 0.5
     spoil: Callable[[Reply, int], Reply | None] | None = None  # (answer, number of this task)
-    knows_queries: bool = True
+    greets: bool = True  # else it says who it is with its first answer
     tasks: list[tuple[str, int]] = field(default_factory=list)  # (run, task), every one it got
-    told: list[Facts] = field(default_factory=list)
+    told: list[Assignment] = field(default_factory=list)
     remembered: tuple[tuple[str, int], Reply] | None = None
     uploads: Path | None = None  # where its answers lie as files; None: they come in memory
 
-    def query(self, message: MessageId, node: NodeId) -> tuple[float, Reply | None]:
-        if not self.knows_queries:
-            return 0.1, Reply(message, node, None, {}, "unknown message type query")
-        facts: Facts = {"protocol": 1, "samples": self.samples}
-        if self.name is not None:
-            facts["site"] = self.name
-        return 0.1, Reply(message, node, None, facts, None)
+    def greeting(self) -> Greeting:
+        return Greeting(self.name, self.samples)
 
     def train(
-        self, message: MessageId, node: NodeId, facts: Facts, model: FlatState
+        self, message: MessageId, node: NodeId, given: Assignment
     ) -> tuple[float, Reply | None]:
-        key = (str(facts["run"]), int(facts["task"]))
+        key = (given.run, given.task)
         self.tasks.append(key)
-        self.told.append(facts)
+        self.told.append(given)
         if self.remembered is not None and self.remembered[0] == key and self.spoil is None:
             return 0.01, replace(self.remembered[1], message=message)
-        steps = int(facts["steps"])
-        end = trained(model, key[1], steps)
-        seconds = steps * self.seconds_per_step
-        done: Facts = {"steps_done": steps, "seconds": seconds, "num-examples": self.samples}
-        if self.knows_queries:
-            done |= {"task": key[1], "version": int(facts["version"])}
-        reply = Reply(message, node, SentModel(end, folder=self.uploads), done, None)
+        end = trained(given.model, given.task, given.steps)
+        seconds = given.steps * self.seconds_per_step
+        reply = Reply(
+            message=message,
+            node=node,
+            greeting=Greeting(None if self.greets else self.name, self.samples),
+            payload=SentModel(end, folder=self.uploads),
+            task=given.task if self.greets else None,
+            version=given.version if self.greets else None,
+            steps_done=given.steps,
+            seconds=seconds,
+        )
         self.remembered = (key, reply)
         answer = self.spoil(reply, len(self.tasks)) if self.spoil else reply
         return self.overhead + seconds, answer
@@ -141,18 +140,15 @@ class FakeNetwork:
         departed, self.departed = self.departed, []
         return departed
 
-    def push(
-        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: float
-    ) -> MessageId | None:
+    def greeting(self, node: NodeId) -> Greeting | None:
+        return self.sites[node].greeting() if self.sites[node].greets else None
+
+    def push(self, node: NodeId, assignment: Assignment) -> MessageId | None:
         if node not in self.connected:
             return None
         self._count += 1
         message = f"m{self._count}"
-        site = self.sites[node]
-        if kind == "query" or model is None:
-            delay, reply = site.query(message, node)
-        else:
-            delay, reply = site.train(message, node, facts, model)
+        delay, reply = self.sites[node].train(message, node, assignment)
         if reply is not None:
             self.on_its_way.append((self.clock.now + delay, self._count, reply))
         return message

@@ -10,8 +10,7 @@ from flwr.clientapp import ClientApp
 from tests.flower.fake_grid import FakeGrid, Net
 
 from fedcompass.aggregation.layout import Layout
-from fedcompass.deployment.wire.messages import query_facts, train_facts
-from fedcompass.deployment.wire.transport import Reply
+from fedcompass.deployment.wire.transport import Assignment, Greeting, Reply
 from fedcompass.errors import TransportBroken
 from fedcompass.flower.grid_transport import GridTransport
 
@@ -27,12 +26,13 @@ def grid() -> FakeGrid:
 
 @pytest.fixture
 def transport(grid: FakeGrid) -> GridTransport:
-    return GridTransport(grid.as_grid(), LAYOUT, {"lr": 0.1})
+    return GridTransport(grid.as_grid(), LAYOUT, {"lr": 0.1}, 60.0)
 
 
 def push(transport: GridTransport, node: int = NODE, steps: int = 4) -> str | None:
-    facts = train_facts(steps=steps, task=3, version=2, run="r")
-    return transport.push(node, "train", facts, LAYOUT.state_of(Net()), 60.0)
+    model = LAYOUT.state_of(Net())
+    assignment = Assignment(task=3, steps=steps, version=2, run="r", model=model)
+    return transport.push(node, assignment)
 
 
 def reply_to(transport: GridTransport, message: str | None) -> Reply:
@@ -70,6 +70,7 @@ def test_a_task_has_the_names_that_stock_clients_read(
     tensors = content.array_records["arrays"].to_torch_state_dict()
     assert {name: tuple(t.shape) for name, t in tensors.items()} == {"weight": (3,), "batches": ()}
     assert grid.pushed[message].metadata.message_type == "train"
+    assert grid.pushed[message].metadata.ttl == 60.0
 
 
 def test_a_client_that_says_nothing_of_steps_has_done_those_it_was_told(
@@ -78,48 +79,61 @@ def test_a_client_that_says_nothing_of_steps_has_done_those_it_was_told(
     reply = reply_to(transport, push(transport, steps=4))
     assert reply.error is None
     assert reply.node == NODE
-    assert reply.facts["steps_done"] == 4
-    assert reply.facts["num-examples"] == 15
+    assert reply.steps_done == 4
+    assert reply.greeting.samples == 15
 
 
 def test_a_client_that_says_how_many_steps_it_did_is_believed(grid: FakeGrid) -> None:
     grid.app = answering(MetricRecord({"steps_done": 2, "num-examples": 3}))
-    transport = GridTransport(grid.as_grid(), LAYOUT, {})
-    assert reply_to(transport, push(transport)).facts["steps_done"] == 2
+    transport = GridTransport(grid.as_grid(), LAYOUT, {}, 60.0)
+    assert reply_to(transport, push(transport)).steps_done == 2
 
 
-def test_a_query_is_not_sent_and_fails_at_once(transport: GridTransport, grid: FakeGrid) -> None:
-    query = transport.push(NODE, "query", query_facts("r"), None, 60.0)
-    assert query is not None
-    (reply,) = transport.pull([query])
-    assert reply.error == "a ClientApp answers no queries"
-    assert reply.node == NODE
-    assert transport.pull([query]) == []
-    assert grid.pushed == {}
+def test_a_client_says_who_it_is_with_its_first_answer(transport: GridTransport) -> None:
+    assert transport.greeting(NODE) is None
+    assert reply_to(transport, push(transport)).greeting == Greeting(None, 15)
 
 
 def test_a_resumed_runs_client_is_known_by_its_number_once(
     transport: GridTransport, grid: FakeGrid
 ) -> None:
     transport.recognise({str(NODE): 240})
-    errors = []
-    for _ in range(2):
-        query = transport.push(NODE, "query", query_facts("r"), None, 60.0)
-        assert query is not None
-        (reply,) = transport.pull([query])
-        errors.append(reply.error)
-        if reply.error is None:
-            assert reply.facts == {"site": str(NODE), "samples": 240}
-    assert errors == [None, "a ClientApp answers no queries"]
+    assert transport.greeting(NODE) == Greeting(str(NODE), 240)
+    assert transport.greeting(NODE) is None
     assert grid.pushed == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "understood"),
+    [
+        ({"task": "one"}, {"task": -1}),
+        ({"version": "new"}, {"version": -1}),
+        ({"steps_done": 2.0}, {"steps_done": 2}),
+        ({"steps_done": 1.5}, {"steps_done": None}),
+        ({"steps_done": True}, {"steps_done": None}),
+        ({"seconds": "soon"}, {"seconds": None}),
+        ({"seconds": True}, {"seconds": None}),
+        ({"epsilon": "much", "delta": 1e-5}, {"epsilon": None, "delta": 1e-5}),
+        ({"epsilon": True}, {"epsilon": None}),
+        ({"samples": "many"}, {"greeting": Greeting()}),
+        ({"site": 7, "num-examples": 3}, {"greeting": Greeting(None, 3)}),
+        ({"protocol": 2}, {"error": "speaks protocol '2', this server 1; upgrade the older"}),
+    ],
+)
+def test_a_value_of_another_kind_is_not_believed(
+    transport: GridTransport, grid: FakeGrid, said: dict[str, Any], understood: dict[str, Any]
+) -> None:
+    grid.app = answering(ConfigRecord(said))
+    reply = reply_to(transport, push(transport))
+    assert {name: getattr(reply, name) for name in understood} == understood
 
 
 def test_a_name_that_a_supernode_was_registered_with_wins(grid: FakeGrid) -> None:
     grid.names[NODE] = "north"
     grid.app = answering(MetricRecord({"num-examples": 3}), ConfigRecord({"site": "south"}))
-    transport = GridTransport(grid.as_grid(), LAYOUT, {})
+    transport = GridTransport(grid.as_grid(), LAYOUT, {}, 60.0)
     assert transport.nodes() == {NODE}
-    assert reply_to(transport, push(transport)).facts["site"] == "north"
+    assert reply_to(transport, push(transport)).greeting == Greeting("north", 3)
 
 
 def test_an_error_is_one_line(grid: FakeGrid) -> None:
@@ -130,7 +144,7 @@ def test_an_error_is_one_line(grid: FakeGrid) -> None:
         raise RuntimeError("no\ndata")
 
     grid.app = app
-    transport = GridTransport(grid.as_grid(), LAYOUT, {})
+    transport = GridTransport(grid.as_grid(), LAYOUT, {}, 60.0)
     assert reply_to(transport, push(transport)).error == "Flower error 2: no data"
 
 

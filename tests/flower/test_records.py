@@ -12,7 +12,7 @@ from torch import nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.errors import LayoutMismatch
-from fedcompass.flower.records import RecordPayload, record_of
+from fedcompass.flower.records import RecordPayload, number, record_of
 
 
 class Everything(nn.Module):
@@ -127,3 +127,7 @@ def test_no_bytes_whatever_do_more_than_be_refused(data: st.DataObject) -> None:
         read(weight(changed))
     except LayoutMismatch as error:
         assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_a_number_beyond_all_floats_is_none() -> None:
+    assert number(10**400) is None

@@ -108,5 +108,5 @@ def test_without_flower_both_names_say_what_to_install(monkeypatch: pytest.Monke
     for module in ("pace", "server_app", "grid_transport", "evaluation", "records"):
         monkeypatch.delitem(sys.modules, f"fedcompass.flower.{module}", raising=False)
     for name in ("app", "pace_mod"):
-        with pytest.raises(MissingExtra, match=r"pip install 'fedcompass\[flower\]'"):
+        with pytest.raises(MissingExtra, match=r"pip install -c constraints.txt '\.\[flower\]'"):
             getattr(fedcompass.flower, name)

@@ -37,7 +37,7 @@ def test_a_run_that_is_not_private_loads_nothing_of_it() -> None:
 def test_without_opacus_a_private_run_says_what_to_install() -> None:
     assert printed(MISSING) == (
         "a privacy budget needs opacus, which is not installed. "
-        "Run: pip install 'fedcompass[privacy]'"
+        "Run in its checkout: pip install -c constraints.txt '.[privacy]'"
     )
 
 

@@ -25,7 +25,7 @@ from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.wire.transport import Reply
 from fedcompass.report.figures.timeline_data import timeline_of
 from fedcompass.report.recording import new_record
-from fedcompass.report.tracking.measures import JournalMeasures
+from fedcompass.report.tracking.measures import journal_point
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.tally import Span, Tally
@@ -216,7 +216,7 @@ def not_finite(reply: Reply, number: int) -> Reply:
     assert isinstance(reply.payload, SentModel)
     state = reply.payload.end.clone()
     state.trainable[0] = nan
-    return Reply(reply.message, reply.node, SentModel(state), reply.facts, None)
+    return replace(reply, payload=SentModel(state))
 
 
 def deployed(folder: Path) -> Path:
@@ -361,8 +361,8 @@ def test_every_reader_in_python_has_the_tallys_share_of_waiting(name: str, tmp_p
     records = records[: last + 1]
     now = records[-1]["at"]
     share = tallied(records).idle_share(now)
-    measures = JournalMeasures()
-    (*_, tracked) = [point for record in records if (point := measures.take(record)) is not None]
+    tally = Tally()
+    (*_, tracked) = [p for record in records if (p := journal_point(tally, record)) is not None]
     assert tracked.values["idle_share"] == share
     summary = Summary(
         strategy="fedcompass",

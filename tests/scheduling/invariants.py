@@ -252,27 +252,28 @@ class Watched:
         assert in_buffers <= held | {group.id for group in policy.open_groups}, "none is forgotten"
 
     def _check_beats(self, policy: Metronome, waiting: list[str]) -> None:
-        accounted = policy.waits_for_first_merge
-        for beat in policy.open_beats:
+        state = policy.to_json()
+        accounted = list(state["waiting"])
+        for beat in policy.open_groups:
             assert beat.awaited, "an open beat waits for somebody"
             assert self.deadlines[beat.id] == beat.deadline >= self.scheduler.now - 2 * INSTANT
-            assert beat.ends <= beat.deadline
+            assert beat.expected <= beat.deadline
             for client in beat.awaited:
                 order, pace = self.tasks[client], self.scheduler.pace(client)
                 assert order.group == beat.id
                 assert pace is not None
                 due = order.at + pace.seconds_for(order.steps)
-                assert due <= beat.ends + INSTANT * (1 + pace.seconds_per_step), "within reach"
+                assert due <= beat.expected + INSTANT * (1 + pace.seconds_per_step), "within reach"
             accounted += beat.arrived
         assert sorted(accounted) == sorted(waiting), "who waits, waits for a beat with a deadline"
-        if policy.waits_for_first_merge:
+        if state["waiting"]:
             assert self.tasks, "the warm-up waits for somebody"
         in_buffers = {buffer for buffer in self.buffers if buffer > 0}
-        to_be_merged = {beat.id for beat in policy.open_beats} | set(policy.early_buffers)
+        to_be_merged = {beat.id for beat in policy.open_groups} | set(state["early"])
         to_be_merged |= set(self.scheduler.roster.held)
         assert in_buffers <= to_be_merged, "no buffer is forgotten"
-        if self.buffers and not self.quarantined and self.tasks and policy.early_buffers:
-            assert policy.open_beats, "what came early has a merge to wait for"
+        if self.buffers and not self.quarantined and self.tasks and state["early"]:
+            assert list(policy.open_groups), "what came early has a merge to wait for"
 
     def _check_tiers(self, policy: Tiered, waiting: list[str]) -> None:
         awaited = dict(policy.to_json()["awaited"])

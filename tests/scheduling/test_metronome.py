@@ -191,7 +191,7 @@ def test_a_beat_that_is_a_hair_too_short_for_the_fewest_steps_is_not_given() -> 
     pace, period = Pace(seconds_per_step=0.1, overhead=0.0), 2.0 / (1 + 5e-7)
     beat, is_new = Beats(min_steps=20, latest=1.2).within_reach(pace, 0.0, period)
     assert is_new
-    assert beat.ends == pytest.approx(2 * period)
+    assert beat.expected == pytest.approx(2 * period)
 
 
 @given(

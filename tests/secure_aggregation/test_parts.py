@@ -148,5 +148,5 @@ def test_without_its_libraries_the_extra_is_named_in_one_line(module: str, packa
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ran.stderr.splitlines()[-1] == (
         f"fedcompass.errors.MissingExtra: secure aggregation needs {package}, which is not "
-        "installed. Run: pip install 'fedcompass[privacy]'"
+        "installed. Run in its checkout: pip install -c constraints.txt '.[privacy]'"
     )

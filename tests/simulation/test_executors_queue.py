@@ -20,7 +20,7 @@ from torch import nn
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.errors import SettingsError, TaskFailed
-from fedcompass.simulation.executors.next_job import next_job
+from fedcompass.simulation.executors.parallel import next_job
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job, TrainJob
 from fedcompass.simulation.executors.shared_memory import (
     load_in_worker,

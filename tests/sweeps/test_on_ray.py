@@ -184,5 +184,5 @@ def test_without_ray_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'fedcompass\[ray\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install -c constraints.txt '\.\[ray\]'"):
         list(run_all(experiments(1), Store(tmp_path / "r.jsonl"), where="ray"))

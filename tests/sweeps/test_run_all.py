@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from tests.sweeps.small_sweeps import experiments
 
-from fedcompass.errors import DataError, SettingsError, TaskFailed
+from fedcompass.errors import DataError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
-from fedcompass.simulation.run import simulate
+from fedcompass.simulation.run import Run, simulate
 from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
 from fedcompass.sweeps.record import Record, record_of
 from fedcompass.sweeps.running import run_all
-from fedcompass.sweeps.stacked_runs import StackedRuns
+from fedcompass.sweeps.stacked_runs import stacked_runs
 from fedcompass.sweeps.store import Store
 
 MODELS = "tests.sweeps.small_sweeps"
@@ -129,10 +129,15 @@ def test_a_folder_with_a_name_stays_and_is_that_of_simulate(store: Store, tmp_pa
 def test_runs_stopped_in_a_stack_go_on_too(store: Store, tmp_path: Path) -> None:
     chosen = [e.with_settings({"horizon": 6.0}) for e in experiments(2)]
     kept = tmp_path / "in-progress"
-    stopped = StackedRuns(
-        device="cpu", max_stack=None, live=None, place=lambda e: kept / e.key(), stops=after(4)
+    stopped = stacked_runs(
+        chosen,
+        device="cpu",
+        max_stack=None,
+        live=None,
+        place=lambda e: kept / e.key(),
+        stops=after(4),
     )
-    assert list(stopped.records(iter(chosen))) == []
+    assert list(stopped) == []
     assert len(list(kept.glob("*/checkpoint.safetensors"))) == 2
     records = list(run_all(chosen, store, executor="serial", folder=kept))
     assert [record.key for record in records] == [experiment.key() for experiment in chosen]
@@ -230,18 +235,36 @@ def test_missing_data_and_models_are_said_before_anything_runs(
     assert store.records() == []
 
 
+def test_a_run_of_a_stack_whose_result_cannot_be_written_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_run: Run) -> NoReturn:
+        raise RunFolderError("the disk is full")
+
+    monkeypatch.setattr(Run, "result", full)
+    short = [experiment.with_settings({"horizon": 1.0}) for experiment in experiments(2)]
+    records = stacked_runs(
+        short, device="cpu", max_stack=None, live=None, place=nowhere, stops=lambda: False
+    )
+    assert [record.error for record in records] == ["the disk is full", "the disk is full"]
+
+
 def test_as_many_runs_go_on_side_by_side_as_have_so_many_clients() -> None:
     """Small runs after large ones fill the stacks, too."""
-    stacked_runs = StackedRuns(
-        device="cpu", max_stack=None, live=None, place=nowhere, stops=lambda: False
-    )
     live: list[int] = []  # clients of the live runs when another one is begun
+    begun = ended = 0  # clients of these runs
 
     def runs() -> Iterator[Experiment]:
+        nonlocal begun
         for clients in (16, 16, 16, 12, *[2] * 6):
-            live.append(sum(run.experiment.fleet.clients for run, _ in stacked_runs._runs.values()))
+            live.append(begun - ended)
+            begun += clients
             yield experiments(1)[0].with_settings({"fleet": {"clients": clients}, "horizon": 1.0})
 
-    assert len(list(stacked_runs.records(runs()))) == 10
+    for record in stacked_runs(
+        runs(), device="cpu", max_stack=None, live=None, place=nowhere, stops=lambda: False
+    ):
+        ended += record.experiment["fleet"]["clients"]
+    assert ended == begun == 72
     assert live[:6] == [0, 16, 32, 48, 60, 62]
     assert all(clients < 64 for clients in live[6:])

@@ -48,11 +48,8 @@ class Totals:
 
     def add(self, contribution: Contribution, weight: float) -> None:
         """Count one contribution."""
-        self.count += 1
-        self.weight_sum += weight
-        self.share_sum += contribution.share
-        self.share_steps_sum += contribution.share * contribution.steps
-        self.max_staleness = max(self.max_staleness, contribution.staleness)
+        share, steps = contribution.share, contribution.steps
+        self.absorb(Totals(1, weight, share, share * steps, contribution.staleness))
 
     def absorb(self, other: "Totals") -> None:
         """Count another buffer's contributions."""

@@ -41,24 +41,16 @@ class TierAverage:
     finished yet are left out before the mirroring, so that the weights always sum to 1.
     """
 
+    payload: Payload = "model"  # clients send their end models
+
     def __init__(self, model: FlatState, server: ServerSettings | None = None) -> None:
         server = server or ServerSettings()
-        self._model = model
+        self.model = model
         self._optimizer = server_optimizers.build(server)
         # The plain optimizer moves exactly to the target: written there without rounding.
         self._moves_to_target = server.optimizer == "plain" and server.learning_rate == 1.0
         self._buffers = Buffers(model)
         self._tiers: dict[int, _Tier] = {}
-
-    @property
-    def payload(self) -> Payload:
-        """Clients send their end models."""
-        return "model"
-
-    @property
-    def model(self) -> FlatState:
-        """The global model; a commit changes it in place."""
-        return self._model
 
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
         """Add an end model to its tier's sum, weighted with its share of the samples."""
@@ -75,10 +67,10 @@ class TierAverage:
         if len(buffers) != 1 or DIRECT in buffers:
             raise ValueError(f"FedAT commits one tier at a time, not the buffers {buffers}")
         mean = _mean(self._buffers.take(buffers))
-        torch.maximum(self._model.counted, mean.counted, out=self._model.counted)
+        torch.maximum(self.model.counted, mean.counted, out=self.model.counted)
         if buffers[0] == GENERAL:
-            self._model.trainable.copy_(mean.trainable)
-            self._model.averaged.copy_(mean.averaged)
+            self.model.trainable.copy_(mean.trainable)
+            self.model.averaged.copy_(mean.averaged)
             return
         self._finish_round(buffers[0], mean)
         self._move_to_tiers()
@@ -92,19 +84,19 @@ class TierAverage:
         tiers = [self._tiers[number] for number in sorted(self._tiers)]
         total = sum(tier.rounds for tier in tiers)
         weights = [tier.rounds / total for tier in reversed(tiers)]  # T_{M+1-m} / T
-        _blend([tier.averaged for tier in tiers], weights, out=self._model.averaged)
+        _blend([tier.averaged for tier in tiers], weights, out=self.model.averaged)
         trainables = [tier.trainable for tier in tiers]
         if self._moves_to_target:
-            _blend(trainables, weights, out=self._model.trainable)
+            _blend(trainables, weights, out=self.model.trainable)
             return
-        step = torch.empty_like(self._model.trainable)
+        step = torch.empty_like(self.model.trainable)
         _blend(trainables, weights, out=step)
-        step.neg_().add_(self._model.trainable)  # from where it is to where it should be
-        self._optimizer.apply(self._model.trainable, step)
+        step.neg_().add_(self.model.trainable)  # from where it is to where it should be
+        self._optimizer.apply(self.model.trainable, step)
 
     def state(self) -> AggregatorState:
         """The model, the tiers, the open buffers and the optimizer's state."""
-        tensors = named_state("model", self._model) | self._buffers.tensors()
+        tensors = named_state("model", self.model) | self._buffers.tensors()
         tensors |= named_tensors("server", self._optimizer.state())
         for number, tier in self._tiers.items():
             vectors = {"trainable": tier.trainable, "averaged": tier.averaged}
@@ -119,12 +111,12 @@ class TierAverage:
             CheckpointError: it does not fit; nothing was changed.
         """
         check_sections(state.facts, "buffers", "tiers")
-        model = restored_state(state.tensors, "model", self._model)
+        model = restored_state(state.tensors, "model", self.model)
         tiers = {int(m): _restored_tier(state, m, model) for m in state.facts["tiers"]}
-        buffers = Buffers.restored(self._model, state.tensors, state.facts["buffers"])
+        buffers = Buffers.restored(self.model, state.tensors, state.facts["buffers"])
         # The optimizer checks before it changes, and nothing after it can fail.
         self._optimizer.restore(restored_tensors(state.tensors, "server", model.trainable))
-        self._model.copy_(model)
+        self.model.copy_(model)
         self._buffers, self._tiers = buffers, tiers
 
 

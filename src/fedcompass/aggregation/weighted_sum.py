@@ -26,20 +26,11 @@ class WeightedSum:
     """The global model moves by the scaled sum of the weighted updates in the merged buffers."""
 
     def __init__(self, model: FlatState, settings: AggregationSettings) -> None:
-        self._model = model
+        self.model = model
+        self.payload: Payload = settings.payload
         self._settings = settings
         self._optimizer = server_optimizers.build(settings.server)
         self._buffers = Buffers(model)
-
-    @property
-    def payload(self) -> Payload:
-        """What the updates' trainable part must be."""
-        return self._settings.payload
-
-    @property
-    def model(self) -> FlatState:
-        """The global model; a commit changes it in place."""
-        return self._model
 
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
         """Add an update to a buffer and return its weight (before division by its steps)."""
@@ -87,10 +78,10 @@ class WeightedSum:
         self._merge_model_buffers(merged, divisor)
         self._form_step(merged, self._effective_steps(merged.totals, direct) / divisor)
         if direct:
-            self._model.trainable.sub_(merged.sums.trainable)
+            self.model.trainable.sub_(merged.sums.trainable)
         else:
             slower = self._rate_factor(merged.totals)
-            self._optimizer.apply(self._model.trainable, merged.sums.trainable, rate_factor=slower)
+            self._optimizer.apply(self.model.trainable, merged.sums.trainable, rate_factor=slower)
         self._buffers.recycle(merged)
 
     def _rate_factor(self, totals: Totals) -> float:
@@ -124,7 +115,7 @@ class WeightedSum:
         """
         step = merged.sums.trainable
         if self._settings.payload == "model":
-            step.mul_(-factor).add_(self._model.trainable, alpha=factor * merged.totals.weight_sum)
+            step.mul_(-factor).add_(self.model.trainable, alpha=factor * merged.totals.weight_sum)
         elif factor != 1.0:
             step.mul_(factor)
 
@@ -136,13 +127,13 @@ class WeightedSum:
         """
         weight_sum = merged.totals.weight_sum
         divisor = max(divisor, weight_sum)  # so that s = weight_sum / divisor is at most 1
-        averaged, counted = self._model.averaged, self._model.counted
+        averaged, counted = self.model.averaged, self.model.counted
         averaged.mul_(1.0 - weight_sum / divisor).add_(merged.sums.averaged, alpha=1.0 / divisor)
         torch.maximum(counted, merged.sums.counted, out=counted)
 
     def state(self) -> AggregatorState:
         """The model, the open buffers and the optimizer's state."""
-        tensors = named_state("model", self._model) | self._buffers.tensors()
+        tensors = named_state("model", self.model) | self._buffers.tensors()
         tensors |= named_tensors("server", self._optimizer.state())
         return AggregatorState(tensors, {"buffers": self._buffers.facts()})
 
@@ -153,9 +144,9 @@ class WeightedSum:
             CheckpointError: it does not fit; nothing was changed.
         """
         check_sections(state.facts, "buffers")
-        model = restored_state(state.tensors, "model", self._model)
-        buffers = Buffers.restored(self._model, state.tensors, state.facts["buffers"])
+        model = restored_state(state.tensors, "model", self.model)
+        buffers = Buffers.restored(self.model, state.tensors, state.facts["buffers"])
         # The optimizer checks before it changes, and nothing after it can fail.
         self._optimizer.restore(restored_tensors(state.tensors, "server", model.trainable))
-        self._model.copy_(model)
+        self.model.copy_(model)
         self._buffers = buffers

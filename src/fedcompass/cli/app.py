@@ -61,18 +61,8 @@ def _options(
 
 app.command(cls=settings_command())(run)
 app.command(cls=settings_command("strategy", "seed"))(compare)
-app.command()(sweep)
-app.command()(table)
-app.command()(report)
-app.command()(watch)
-app.command()(plot)
-app.command()(schedule)
-app.command()(partition)
-app.command()(fleet)
-app.command()(advise)
-app.command()(strategies)
+for command in (sweep, table, report, watch, plot, schedule, partition, fleet, advise, strategies):
+    app.command()(command)
 app.command()(completion)
-app.add_typer(data, name="data")
-app.add_typer(paper, name="paper")
-app.add_typer(deploy, name="deploy")
-app.add_typer(flower, name="flower")
+for name, group in {"data": data, "paper": paper, "deploy": deploy, "flower": flower}.items():
+    app.add_typer(group, name=name)

@@ -9,8 +9,8 @@ import typer
 
 from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
+from fedcompass.cli.interrupts import going_on_later
 from fedcompass.cli.medical_data import about_data
-from fedcompass.cli.options import next_free
 from fedcompass.cli.report import reported
 from fedcompass.cli.run import data_and_model
 from fedcompass.cli.setting_options import assigned, file_and_options, given
@@ -18,6 +18,7 @@ from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, tell_changed_code
 from fedcompass.cli.text import plain_table, wrapped
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.own_code import absolute, is_own, short, with_names
+from fedcompass.setting_tables import merged
 
 if TYPE_CHECKING:
     from fedcompass.cli.sweep_progress import SweepProgress
@@ -102,7 +103,7 @@ def compare(
 
 
 def _new_root(name: str | None) -> Path:
-    root = opt.named(name) if name else next_free(Path("runs"), "compare")
+    root = opt.named(name) if name else opt.next_free("compare")
     if root.exists():
         goes_on = f", or go on with it: --resume {root}" if (root / SWEEP_FILE).exists() else ""
         raise RunFolderError(f"{root} exists already; choose another name{goes_on}")
@@ -144,7 +145,6 @@ def _sweep(
     Raises:
         SettingsError: one line about the first thing that is wrong, such as a --set that none has.
     """
-    from fedcompass.settings import merged
     from fedcompass.strategies import known_keys
     from fedcompass.sweeps.sweep_file import Sweep
 
@@ -210,7 +210,12 @@ def _carry_out(
 
     root, experiments = store.path.parent, sweep.experiments()
     folders = {e.key(): root / _folder_name(e) for e in experiments}
-    try:
+
+    def tell() -> None:
+        goes_on = f". To go on: fedcompass compare --resume {root}" if root.exists() else ""
+        progress.live.say(f"\nstopped; {progress.state()}{goes_on}")
+
+    with going_on_later(tell):
         records = run_all(
             experiments, store, workers=workers, device=device, folder=root, keep_as=_folder_name
         )  # says what is missing before a folder is made
@@ -222,10 +227,6 @@ def _carry_out(
                 if record.is_done:
                     hand_over(folders[record.key], track.run_name(folders[record.key]), openers)
                 progress.update(record)
-    except KeyboardInterrupt:
-        goes_on = f". To go on: fedcompass compare --resume {root}" if root.exists() else ""
-        progress.live.say(f"\nstopped; {progress.state()}{goes_on}")
-        raise typer.Exit(130) from None
 
 
 def _reference(sweep: "Sweep") -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcompass.cli.interrupts import going_on_later
 from fedcompass.cli.medical_data import check_centers, list_centers
 from fedcompass.cli.progress import bars
 from fedcompass.cli.text import plain_table
@@ -101,13 +102,12 @@ def _fetch(
     from fedcompass.data.fetch import fetch
     from fedcompass.data.places import roots
 
-    try:
-        with bars("{}", lambda file, size: f"{file}: {_readable(size)}", in_bytes=True) as progress:
-            files = fetch(name, to, base_url=base_url, progress=progress)
-    except KeyboardInterrupt:
-        again = _command(name, to, base_url)
-        print(f"stopped; what has arrived is kept. To go on: {again}", file=sys.stderr, flush=True)
-        raise typer.Exit(130) from None
+    again = f"stopped; what has arrived is kept. To go on: {_command(name, to, base_url)}"
+    with (
+        going_on_later(lambda: print(again, file=sys.stderr, flush=True)),
+        bars("{}", lambda file, size: f"{file}: {_readable(size)}", in_bytes=True) as progress,
+    ):
+        files = fetch(name, to, base_url=base_url, progress=progress)
     size = _readable(sum(file.stat().st_size for file in files))
     s = "" if len(files) == 1 else "s"
     where = files[0].parent

@@ -19,7 +19,7 @@ from fedcompass.cli.deploy_words import (
     seeds_told,
     summary_line,
 )
-from fedcompass.cli.interrupts import stop_in_order_at
+from fedcompass.cli.interrupts import going_on_later, stop_in_order_at
 from fedcompass.cli.options import next_free
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
@@ -82,7 +82,7 @@ def demo(
     )
     if seeds < 1:
         raise SettingsError(f"seeds is {seeds}; allowed: 1 or more")
-    folder = next_free(Path("runs"), name)
+    folder = next_free(name)
     by_seed = {}
     for number in range(seed, seed + seeds):
         own = folder if seeds == 1 else folder / f"seed-{number}"
@@ -97,12 +97,12 @@ def _run_demo(plan: "DemoPlan", folder: Path) -> "list[DemoRun]":
     from fedcompass.deployment.operator.demo import Demo
 
     progress = DeployProgress()
-    try:
-        with progress.live, Demo(plan, folder, progress.live.say, progress.show) as all_:
-            runs = all_.run()
-    except KeyboardInterrupt:
-        print("stopped; no process is left", file=sys.stderr)
-        raise typer.Exit(130) from None
+    with (
+        going_on_later(lambda: print("stopped; no process is left", file=sys.stderr)),
+        progress.live,
+        Demo(plan, folder, progress.live.say, progress.show) as all_,
+    ):
+        runs = all_.run()
     print("\n\n".join(run_told(run) for run in runs))
     if len(runs) > 1:
         print("\n" + runs_compared(runs))
@@ -224,14 +224,14 @@ def status(
     run: _Run = "run",
 ) -> None:
     """Show where a run is: version, accuracy, and each site's part."""
+    from fedcompass.cli.deploy_progress import of_version
     from fedcompass.deployment.operator.run_view import RunView
 
     view = RunView(_begun(folder, run))
     view.refresh()
     state = "finished" if view.finished else "not finished"
     metrics = "  ".join(f"{k} {v:.4g}" for k, v in metrics_of(view.metrics).items())
-    measured = view.metrics.get("version", view.tally.version)
-    behind = f" (of version {measured})" if measured != view.tally.version else ""
+    behind = of_version(view)
     print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}  {metrics}{behind}")
     print(plain_table(*view.table(), left=(0, 1)))
 

@@ -4,15 +4,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.cli.progress import LiveTable
+from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.table import Table
-
     from fedcompass.deployment.operator.run_view import RunView
 
-__all__ = ["DeployProgress"]
+__all__ = ["DeployProgress", "of_version"]
 
 _PLAIN = 5.0  # seconds between plain lines about a run that only goes on
 _TOLD = (
@@ -36,22 +33,17 @@ class DeployProgress:
     def __init__(self) -> None:
         self.live = LiveTable(lambda: self._table)
         self._shown = -_PLAIN
-        self._table: Table | str = ""
+        self._table = ""
 
     def show(self, view: "RunView") -> None:
         """Show where a run is."""
-        news = view.refresh()
+        news, now = view.refresh(), monotonic()
         for line in news:
             if line["what"] in _TOLD:
                 self.live.say(_told(line))
         if self.live.is_live:
-            self._table = _table(view)
-        elif any(line["what"] in ("merged", "measured") for line in news):
-            self._plain(view)
-
-    def _plain(self, view: "RunView") -> None:
-        now = monotonic()
-        if now - self._shown >= _PLAIN:
+            self._table = f"{_line(view).strip()}\n{plain_table(*view.table(), left=(0, 1))}"
+        elif now - self._shown >= _PLAIN and any(n["what"] in ("merged", "measured") for n in news):
             self._shown = now
             self.live.say(_line(view))
 
@@ -63,31 +55,16 @@ def _told(line: dict[str, Any]) -> str:
     return f"{line.get('at', 0.0):7.1f} s  {who} {what}{samples}{': ' if why else ''}{why}"
 
 
-def _measured(metrics: "Mapping[str, Any]", version: int) -> str:
-    """The newest accuracy; whose it is, where the model has changed since it was measured."""
-    if "accuracy" not in metrics:
-        return ""
-    behind = metrics["version"] != version
-    return f"  accuracy {metrics['accuracy']:.1%}" + (
-        f" (of version {metrics['version']})" if behind else ""
-    )
+def of_version(view: "RunView") -> str:
+    """Which model was measured last, where it has changed since."""
+    measured = view.metrics.get("version", view.tally.version)
+    return f" (of version {measured})" if measured != view.tally.version else ""
 
 
 def _line(view: "RunView") -> str:
-    measured = _measured(view.metrics, view.tally.version)
+    accuracy = view.metrics.get("accuracy")
+    measured = "" if accuracy is None else f"  accuracy {accuracy:.1%}{of_version(view)}"
     return (
         f"{view.seconds:7.1f} s  version {view.tally.version}{measured}  "
         f"{view.updates} answers from {len(view.sites)} sites"
     )
-
-
-def _table(view: "RunView") -> "Table":
-    from rich.table import Table
-
-    table = Table(title=_line(view).strip(), title_justify="left", box=None, pad_edge=False)
-    header, rows = view.table()
-    for name in header:
-        table.add_column(name, justify="left" if name in ("site", "last") else "right")
-    for row in rows:
-        table.add_row(*row)
-    return table

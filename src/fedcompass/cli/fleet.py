@@ -171,8 +171,8 @@ def _what(fleet: "Fleet") -> str:
 
 def _table(fleet: "Fleet", outlook: _Outlook, rounds: int) -> str:
     """The fastest client first, so that those of a group stand together."""
-    decimals = _decimals(min(fleet.paces))
     fastest = min(fleet.paces)
+    decimals = max(3, 2 - math.floor(math.log10(fastest)))  # three digits of the smallest pace
     header = ["client", "s/step", "slower", "group", "steps"]
     header += [f"round {number}" for number in range(rounds)]
     cells = []
@@ -184,11 +184,6 @@ def _table(fleet: "Fleet", outlook: _Outlook, rounds: int) -> str:
             line += [f"{fleet.seconds_per_step(client, r):.{decimals}f}" for r in range(rounds)]
             cells.append(line)
     return plain_table(header, cells, left=())
-
-
-def _decimals(smallest: float) -> int:
-    """Enough of them to show three digits of the smallest pace."""
-    return max(3, 2 - math.floor(math.log10(smallest)))
 
 
 def _in_words(fleet: "Fleet", outlook: _Outlook) -> str:

@@ -2,12 +2,16 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
 
+import typer
+
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["ignore_further", "stop_in_order_at"]
+__all__ = ["going_on_later", "ignore_further", "stop_in_order_at"]
 
 _PATIENCE: Seconds = 10.0  # for a command to stop in order
 _STOPPING = b"stopping; Ctrl-C after 10 s ends it at once\n"
@@ -20,6 +24,16 @@ def stop_in_order_at(number: int) -> None:
     """Make a signal raise `KeyboardInterrupt` once; an ignored signal (nohup) stays ignored."""
     if signal.getsignal(number) is not signal.SIG_IGN:
         signal.signal(number, _on_signal)
+
+
+@contextmanager
+def going_on_later(tell: Callable[[], None]) -> Iterator[None]:
+    """At Ctrl-C let `tell` say what is left and how to go on, then exit as a shell expects it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell()
+        raise typer.Exit(_INTERRUPTED) from None
 
 
 def ignore_further() -> None:

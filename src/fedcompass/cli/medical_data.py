@@ -1,6 +1,6 @@
 """Medical data on the command line: which centers were found, and their samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,32 +62,30 @@ def check_centers(name: str, root: Path | None) -> str:
         _sizes(rows),
     ]
     if source.labels:
-        lines += ["", _labels("training", rows, source.labels)]
-        lines += ["", _labels("test", rows, source.labels)]
+        for place, part in enumerate(("training", "test")):
+            counts = {row.name: row.labels[place] for row in rows}
+            lines += ["", _labels(part, counts, source.labels)]
     return "\n".join(lines)
 
 
 def _sizes(rows: "Sequence[CenterCensus]") -> str:
     cells: list[list[object]] = []
-    for row in rows:
-        sizes = (row.train, row.test)
+    for number, row in enumerate(rows):
         if row.published is None:
-            said = "artificial" if any(sizes) else "missing"
-        elif sizes == row.published:
+            said = "artificial" if any(row.sizes) else "missing"
+        elif row.sizes == row.published:
             said = "as published"
         else:
             wanted = f"published {row.published[0]} and {row.published[1]}"
-            said = f"differs: {wanted}" if any(sizes) else f"missing: {wanted}"
-        cells.append([row.number, row.name, row.train, row.test, said])
-    total = [sum(row.train for row in rows), sum(row.test for row in rows)]
-    cells.append(["all", "", *total, ""])
+            said = f"differs: {wanted}" if any(row.sizes) else f"missing: {wanted}"
+        cells.append([number, row.name, *row.sizes, said])
+    cells.append(["all", "", *map(sum, zip(*(row.sizes for row in rows), strict=True)), ""])
     return plain_table(["center", "name", "training", "test", ""], cells, left=(1, 4))
 
 
-def _labels(part: str, rows: "Sequence[CenterCensus]", names: Sequence[str]) -> str:
-    counts = [row.train_labels if part == "training" else row.test_labels for row in rows]
-    cells = [[row.name, *of] for row, of in zip(rows, counts, strict=True)]
-    cells.append(["all", *map(sum, zip(*counts, strict=True))])
+def _labels(part: str, counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> str:
+    cells = [[center, *own] for center, own in counts.items()]
+    cells.append(["all", *map(sum, zip(*counts.values(), strict=True))])
     return plain_table([part, *names], cells, left=(0,))
 
 

@@ -28,7 +28,7 @@ __all__ = [
     "named",
     "next_free",
     "parse_assignment",
-    "parse_duration",
+    "parse_budget",
     "parse_numbers",
     "picture_file",
 ]
@@ -115,25 +115,27 @@ def named(name: str) -> Path:
     return Path("runs") / name
 
 
-def next_free(folder: Path, name: str) -> Path:
-    """The first of name, name-2, name-3, … that is not there yet."""
-    path, number = folder / name, 2
+def next_free(name: str) -> Path:
+    """The first of name, name-2, name-3, … that is not under runs/ yet."""
+    path, number = Path("runs") / name, 2
     while path.exists():
-        path, number = folder / f"{name}-{number}", number + 1
+        path, number = path.with_name(f"{name}-{number}"), number + 1
     return path
 
 
-def parse_duration(text: str, option: str = "--budget") -> Seconds:
-    """Seconds of "9m", "1h30m", "90s" or "90".
+def parse_budget(text: str | None) -> Seconds | None:
+    """Seconds of "9m", "1h30m", "90s" or "90"; None of no --budget.
 
     Raises:
         SettingsError: it is none of these, or nothing.
     """
+    if text is None:
+        return None
     match = _DURATION.fullmatch(text.strip())
     parts = match.groups(default="0") if match else ()
     seconds = sum(float(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=False))
     if seconds <= 0:
-        raise SettingsError(f"{option} is {text!r}; allowed: such as 9m, 90s or 1h30m")
+        raise SettingsError(f"--budget is {text!r}; allowed: such as 9m, 90s or 1h30m")
     return seconds
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcompass.cli import options as opt
-from fedcompass.cli.options import parse_duration
+from fedcompass.cli.options import parse_budget
 from fedcompass.cli.paper_views import (
+    RESULTS,
     CellsOption,
     NameArgument,
     ProfileOption,
@@ -72,7 +73,7 @@ def _run(
     max_stack: opt.MaxStack = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
     data_root: opt.DataRoot = None,
-    results: ResultsOption = None,
+    folder: ResultsOption = RESULTS,
 ) -> None:
     """Run what a table or figure needs and the results do not have yet.
 
@@ -80,10 +81,10 @@ def _run(
     """
     from fedcompass.paper.cells import chosen
     from fedcompass.paper.entries import entry_named
-    from fedcompass.paper.stored_runs import StoredRuns, results_folder
+    from fedcompass.paper.stored_runs import StoredRuns
     from fedcompass.paper.table_runs import missing, run_entry
 
-    entry, folder = entry_named(name).only(rows).under(profile), results_folder(results)
+    entry = entry_named(name).only(rows).under(profile)
     if entry.kind == "groups":
         _run_groups(folder)
         return
@@ -98,11 +99,10 @@ def _run(
     if dry_run:
         _print_plan(runs)
         return
-    seconds = None if budget is None else parse_duration(budget)
     ended = run_entry(
         runs,
         folder,
-        budget=seconds,
+        budget=parse_budget(budget),
         resume=resume,
         device=opt.device_to_use(device, executor),
         executor=_executor(executor),
@@ -167,13 +167,12 @@ def _report(
     pages: Annotated[
         Path, typer.Argument(help="The page to write into, or a folder of pages.")
     ] = Path("docs"),
-    results: ResultsOption = None,
+    folder: ResultsOption = RESULTS,
 ) -> None:
     """Write our tables into the documentation, between its markers."""
     from fedcompass.paper.pages import write_report
-    from fedcompass.paper.stored_runs import results_folder
 
-    for page, sections in write_report(pages, results_folder(results)).items():
+    for page, sections in write_report(pages, folder).items():
         print(f"{page}: {sections} sections written")
 
 

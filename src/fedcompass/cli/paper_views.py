@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from fedcompass.paper.stored_runs import EntryRuns
     from fedcompass.sweeps.formats import TextTable
 
-__all__ = ["CellsOption", "NameArgument", "ProfileOption", "ResultsOption", "plot", "show"]
+__all__ = [
+    "CellsOption",
+    "NameArgument",
+    "ProfileOption",
+    "RESULTS",
+    "ResultsOption",
+    "plot",
+    "show",
+]
 
 NameArgument = Annotated[
     str, typer.Argument(help="Such as table-1; `fedcompass paper list` has them.")
@@ -25,8 +33,10 @@ CellsOption = Annotated[
     str | None,
     typer.Option(help="Some cells: mnist-class/m=5/exp, mnist-class, *exp; commas between."),
 ]
+RESULTS = Path("results")
 ResultsOption = Annotated[
-    Path | None, typer.Option("--results", help="Folder with the results; results/ here.")
+    Path,
+    typer.Option("--results", help="Folder with the results; results/ here.", show_default=False),
 ]
 ProfileOption = Annotated[
     str,
@@ -48,7 +58,7 @@ def show(
     name: NameArgument,
     seeds: _Shown = None,
     cells: CellsOption = None,
-    results: ResultsOption = None,
+    folder: ResultsOption = RESULTS,
     by_seed: Annotated[
         bool, typer.Option("--by-seed", help="What each run of a table came to, instead.")
     ] = False,
@@ -57,9 +67,8 @@ def show(
     """Print paper | as written | as run for a table, or the numbers behind a figure."""
     from fedcompass.paper.cells import chosen
     from fedcompass.paper.entries import entry_named
-    from fedcompass.paper.stored_runs import results_folder
 
-    entry, folder = entry_named(name).under(profile), results_folder(results)
+    entry = entry_named(name).under(profile)
     seeds = None if seeds is None else entry.first_seed + seeds
     some = chosen(entry.cells, cells)
     if by_seed and entry.kind != "table":
@@ -154,13 +163,13 @@ def plot(
     seeds: _Shown = None,
     seed: Annotated[int, typer.Option(help="Of a partition or a fleet.")] = 0,
     data_root: DataRoot = None,
-    results: ResultsOption = None,
+    folder: ResultsOption = RESULTS,
 ) -> None:
     """Draw a figure."""
     from fedcompass.paper.entries import entry_named
-    from fedcompass.paper.stored_runs import StoredRuns, results_folder
+    from fedcompass.paper.stored_runs import StoredRuns
 
-    entry, folder = entry_named(name), results_folder(results)
+    entry = entry_named(name)
     path = output or Path(f"{entry.name}.png")
     seeds = None if seeds is None else entry.first_seed + seeds
     with picture_file(path):
@@ -195,15 +204,13 @@ def plot(
 
 def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | None) -> None:
     from fedcompass.data.catalogue import load
-    from fedcompass.data.partition import PartitionSettings, class_counts, partition
+    from fedcompass.data.partition import PartitionSettings, split_counts
     from fedcompass.report.figures.setup import draw_partition
 
     (cell,) = entry.cells
-    dataset = load(cell.settings.dataset, data_root)
     settings = PartitionSettings(kind=cell.settings.partition)  # type: ignore[arg-type]
-    targets, classes = dataset.train_targets, dataset.classes
-    parts = partition(targets, classes, cell.clients, settings, seed, dataset.train_centers)
-    draw_partition(class_counts(parts, targets, classes), path, f"{entry.title}, seed {seed}")
+    counts = split_counts(load(cell.settings.dataset, data_root), cell.clients, settings, seed)
+    draw_partition(counts, path, f"{entry.title}, seed {seed}")
 
 
 def _draw_paces(path: Path, seed: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 from fedcompass.cli.text import in_words, metric_text
 from fedcompass.own_code import short
@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
+    from fedcompass.data.fetch import Progress
     from fedcompass.experiment import Experiment
     from fedcompass.simulation.engine import Simulation
 
 __all__ = ["LiveTable", "RunProgress", "TimeLeft", "bars"]
-
-_Show: TypeAlias = Callable[[str, int, int | None], None]
-"""Told a part's name, how much of it is done, and how much there is (if known)."""
 
 _REFRESH: Seconds = 0.2  # between two looks at a simulation
 _FIRST: Seconds = 1.0  # until the first plain line
@@ -159,7 +157,9 @@ class TimeLeft:
 
 
 @contextmanager
-def bars(title: str, told: Callable[[str, int], str], *, in_bytes: bool = False) -> Iterator[_Show]:
+def bars(
+    title: str, told: Callable[[str, int], str], *, in_bytes: bool = False
+) -> "Iterator[Progress]":
     """A bar for each part in a terminal, a line for each finished part elsewhere.
 
     Args:
@@ -168,7 +168,12 @@ def bars(title: str, told: Callable[[str, int], str], *, in_bytes: bool = False)
         in_bytes: sizes are bytes, not counts.
     """
     if not sys.stderr.isatty():
-        yield lambda part, done, total: _tell_when_done(told, part, done, total)
+
+        def tell(part: str, done: int, total: int | None) -> None:
+            if done == total:
+                print(told(part, done), file=sys.stderr, flush=True)
+
+        yield tell
         return
     from rich import progress as rich
     from rich.console import Console
@@ -186,10 +191,3 @@ def bars(title: str, told: Callable[[str, int], str], *, in_bytes: bool = False)
             shown.update(tasks[part], completed=done, total=total)
 
         yield show
-
-
-def _tell_when_done(
-    told: Callable[[str, int], str], part: str, done: int, total: int | None
-) -> None:
-    if done == total:
-        print(told(part, done), file=sys.stderr, flush=True)

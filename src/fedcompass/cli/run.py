@@ -7,8 +7,8 @@ import typer
 
 from fedcompass.cli import options as opt
 from fedcompass.cli import track_options as track
+from fedcompass.cli.interrupts import going_on_later
 from fedcompass.cli.medical_data import about_data
-from fedcompass.cli.options import next_free
 from fedcompass.cli.progress import RunProgress
 from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import all_given, given
@@ -55,7 +55,7 @@ def run(
     if resume is not None and (file is not None or assignments or options):
         raise RunFolderError("--resume goes on with a run as it is; leave the settings out")
     settings = all_given(file, assignments, options)
-    path = resume or (opt.named(name) if name else next_free(Path("runs"), _usual_name(settings)))
+    path = resume or (opt.named(name) if name else opt.next_free(_usual_name(settings)))
     print(f"run: {path}", flush=True)  # before what takes long to load
     experiment = _experiment(resume, settings)
     print(describe(experiment), flush=True)
@@ -136,8 +136,12 @@ def _watched(
         progress.update(simulation)
         followed.update()
 
+    goes_on = f"\nstopped. To go on: fedcompass run --resume {folder.path}"
     try:
-        with FollowedRun(folder.path, track.run_name(folder.path), openers) as followed:
+        with (
+            going_on_later(lambda: progress.live.say(goes_on)),
+            FollowedRun(folder.path, track.run_name(folder.path), openers) as followed,
+        ):
             return simulate(
                 experiment,
                 folder=folder,
@@ -150,9 +154,6 @@ def _watched(
     except FedcompassError:
         folder.remove_if_not_begun()
         raise
-    except KeyboardInterrupt:
-        progress.live.say(f"\nstopped. To go on: fedcompass run --resume {folder.path}")
-        raise typer.Exit(130) from None
 
 
 _Line: TypeAlias = tuple[str, str]

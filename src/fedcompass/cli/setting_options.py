@@ -137,42 +137,36 @@ def option_help(option: str) -> str:
 
 @cache
 def _setting_options(without: tuple[str, ...]) -> list[click.Parameter]:
-    return [_option(option) for option in OPTIONS if option not in without]
+    return [_SettingOption(option) for option in OPTIONS if option not in without]
 
 
 class _SettingOption(click.Option):
     """An option whose help is made when it is shown: that loads the settings."""
 
+    def __init__(self, option: str) -> None:
+        self._option = option
+        self._key, kind = _OPTIONS[option]
+        super().__init__(
+            [f"--{option}"],
+            type=str if kind is Path else kind,  # as a settings file has it
+            is_flag=kind is bool,
+            default=None,
+            metavar="PATH" if kind is Path else None,
+            expose_value=False,
+            callback=self._keep,
+        )
+
+    def _keep(self, context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            context.meta.setdefault(_GIVEN, {})[self._key] = value
+
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        self.help = option_help(_name_of(self))
+        self.help = option_help(self._option)
         return super().get_help_record(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        key = OPTIONS[_name_of(self)]
-        choices = SUMMARIES if key == "strategy.name" else _row(key)[0].choices
+        choices = SUMMARIES if self._key == "strategy.name" else _row(self._key)[0].choices
         return [CompletionItem(each) for each in choices if each.startswith(incomplete)]
-
-
-def _option(option: str) -> click.Option:
-    _, kind = _OPTIONS[option]
-    return _SettingOption(
-        [f"--{option}"],
-        type=str if kind is Path else kind,  # as a settings file has it
-        is_flag=kind is bool,
-        default=None,
-        metavar="PATH" if kind is Path else None,
-        expose_value=False,
-        callback=_keep,
-    )
-
-
-def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value is not None:
-        context.meta.setdefault(_GIVEN, {})[OPTIONS[_name_of(parameter)]] = value
-
-
-def _name_of(parameter: click.Parameter) -> str:
-    return (parameter.name or "").replace("_", "-")
 
 
 def _row(key: str) -> "tuple[SettingRow, list[str]]":

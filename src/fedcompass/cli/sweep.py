@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcompass.cli import options as opt
-from fedcompass.cli.options import parse_duration
+from fedcompass.cli.interrupts import going_on_later
+from fedcompass.cli.options import parse_budget
 
 if TYPE_CHECKING:
     from fedcompass.sweeps.store import Store
@@ -42,7 +43,7 @@ def sweep(
     Exits with 1 if runs failed. One that broke off, as nobody was left to train, is a result: it
     is kept and marked.
     """
-    seconds = None if budget is None else parse_duration(budget)
+    seconds = parse_budget(budget)
     from fedcompass.cli.sweep_progress import SweepProgress
     from fedcompass.sweeps.store import Store
     from fedcompass.sweeps.sweep_file import Sweep
@@ -73,15 +74,14 @@ def _carry_out(sweep: "Sweep", store: "Store", progress: Any, options: dict[str,
     """Run; how many failed."""
     from fedcompass.sweeps.running import run_all
 
-    failed = 0
-    try:
-        with closing(run_all(sweep.experiments(), store, **options)) as records:
-            for record in records:
-                failed += not record.is_done
-                progress.update(record)
-    except KeyboardInterrupt:
+    def tell() -> None:
         progress.live.say(f"stopped; {progress.state()}; the same command goes on")
-        raise typer.Exit(130) from None
+
+    failed = 0
+    with going_on_later(tell), closing(run_all(sweep.experiments(), store, **options)) as records:
+        for record in records:
+            failed += not record.is_done
+            progress.update(record)
     return failed
 
 

@@ -48,10 +48,11 @@ class SweepProgress:
         self._done: Counter[_TableCell] = Counter()
         self._failed: Counter[_TableCell] = Counter()
         self._errors: set[str] = set()  # that were told
-        self._finished = {key for key in self._places if store.finished(key) is not None}
-        self._broke_off = {key for key in self._finished if _broke_off(store.finished(key))}
-        for key in self._finished:
-            self._done.update(self._cell(planned) for planned in self._places[key])
+        self._finished: set[str] = set()
+        self._broke_off: set[str] = set()
+        for key in self._places:
+            if (record := store.finished(key)) is not None:
+                self._take(key, record)
         self._left = TimeLeft()
         self._left.reach(len(self._finished) / len(self._places))
         self.live = LiveTable(self._table, self._so_far)
@@ -69,16 +70,18 @@ class SweepProgress:
 
     def update(self, record: "Record") -> None:
         """Count a run that ended."""
-        cells = [self._cell(planned) for planned in self._places[record.key]]
-        if record.is_done:
-            self._finished.add(record.key)
-            self._done.update(cells)
-        else:
-            self._failed.update(cells)
-        if record.outcome is not None and record.outcome.broke_off:
-            self._broke_off.add(record.key)
+        self._take(record.key, record)
         if not self.live.is_live or not record.is_done or record.key in self._broke_off:
             self.live.say(self._line(record))
+
+    def _take(self, key: str, record: "Record") -> None:
+        """Count a run; an old store may have it under another key."""
+        counts = self._done if record.is_done else self._failed
+        counts.update(self._cell(planned) for planned in self._places[key])
+        if record.is_done:
+            self._finished.add(key)
+        if record.outcome is not None and record.outcome.broke_off:
+            self._broke_off.add(key)
 
     def _cell(self, planned: "Planned") -> _TableCell:
         """Where a run stands in the live table."""
@@ -137,10 +140,6 @@ class SweepProgress:
         colour = "green" if self._done[cell] == self._planned[cell] else "default"
         failed = f" [red]{self._failed[cell]} failed[/]" if self._failed[cell] else ""
         return f"[{colour}]{self._done[cell]}/{self._planned[cell]}[/]{failed}"
-
-
-def _broke_off(record: "Record | None") -> bool:
-    return record is not None and record.outcome is not None and record.outcome.broke_off
 
 
 def _outcome(record: "Record") -> str:

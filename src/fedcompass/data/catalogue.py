@@ -86,8 +86,7 @@ def _with_channel(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _read_cifar(known: Source, root: Path | None) -> tuple[NDArray[np.uint8], ...]:
     for folder in candidates(known.folders, root):
-        for version in cifar.VERSIONS:
-            if (place := cifar.find(folder, version)) is not None:
-                return cifar.read(place, version)
+        if (found := cifar.find(folder)) is not None:
+            return cifar.read(*found)
     names = [name for version in cifar.VERSIONS for name in (version.folder, version.archive)]
     raise not_found(known, " or ".join(names), root)

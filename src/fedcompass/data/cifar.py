@@ -93,14 +93,16 @@ PYTHON = Version(
 VERSIONS = (BINARY, PYTHON)
 
 
-def find(folder: Path, version: Version) -> Path | None:
-    """The batch folder or archive of a version in a folder; the folder itself may be it."""
-    first = next(iter(version.batches))
-    for place in (folder / version.folder, folder):
-        if (place / first).is_file():
-            return place
-    archive = folder / version.archive
-    return archive if archive.is_file() else None
+def find(folder: Path) -> tuple[Path, Version] | None:
+    """The first version's batch folder or archive in a folder; the folder itself may be it."""
+    for version in VERSIONS:
+        first = next(iter(version.batches))
+        for place in (folder / version.folder, folder):
+            if (place / first).is_file():
+                return place, version
+        if (archive := folder / version.archive).is_file():
+            return archive, version
+    return None
 
 
 def read(place: Path, version: Version) -> tuple[Bytes, Bytes, Bytes, Bytes]:

@@ -138,16 +138,11 @@ def _parts(name: str, given: Any) -> dict[str, Any]:
     if isinstance(given, tuple) and len(given) == 4:
         inputs, targets, *test = given
         return {"train": (inputs, targets), "test": tuple(test)}
-    if isinstance(given, tuple) and len(given) == 2 and not _are_arrays(given):
-        return {"train": given[0], "test": given[1]}
     is_pair = isinstance(given, tuple) and len(given) == 2
+    if is_pair and not all(hasattr(part, "dtype") for part in given):  # else inputs and targets
+        return {"train": given[0], "test": given[1]}
     what = "one pair (inputs, targets)" if is_pair else counted(given)
     raise DataError(f"data {own_code.shown(name)!r} returned {what}; allowed: {_ACCEPTED}")
-
-
-def _are_arrays(given: Any) -> bool:
-    """Whether a pair is inputs and targets, rather than train and test."""
-    return isinstance(given, tuple) and all(hasattr(part, "dtype") for part in given)
 
 
 def _of_parts(name: str, parts: dict[str, Any]) -> OwnData:
@@ -208,12 +203,9 @@ def _no_function(where: str, key: str, given: Any, does: str, ours: Iterable[str
 
 def _is_item(thing: Any) -> bool:
     """Whether a list's element is one sample, such as ("a text", 1), and not a client's dataset."""
-    if isinstance(thing, (str, Mapping)):
-        return True
-    return isinstance(thing, tuple) and len(thing) == 2 and _is_single(thing[1])
-
-
-def _is_single(target: Any) -> bool:
+    if not isinstance(thing, tuple) or len(thing) != 2:
+        return isinstance(thing, (str, Mapping))
+    target = thing[1]
     return isinstance(target, (int, float, bool, str)) or getattr(target, "ndim", 1) == 0
 
 

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcompass.data.class_partition import draw_class_counts
-from fedcompass.data.dual_dirichlet import draw_dirichlet_counts
+from fedcompass.data.dataset import Dataset
+from fedcompass.data.paper_partitions import draw_class_counts, draw_dirichlet_counts
 from fedcompass.errors import SettingsError
 from fedcompass.settings.data import (
     ClassRange,
@@ -22,7 +22,14 @@ from fedcompass.settings.data import (
     paper_class_range,
 )
 
-__all__ = ["PartitionKind", "PartitionSettings", "class_counts", "paper_class_range", "partition"]
+__all__ = [
+    "PartitionKind",
+    "PartitionSettings",
+    "class_counts",
+    "paper_class_range",
+    "partition",
+    "split_counts",
+]
 
 _STREAM = 0x70617274  # "part": keeps these draws apart from others made from the same seed
 
@@ -83,6 +90,13 @@ def class_counts(parts: Sequence[Tensor], targets: Tensor, classes: int) -> Tens
             "this dataset has no class per sample to count; `fedcompass data check` counts others"
         )
     return torch.stack([torch.bincount(targets[part], minlength=classes) for part in parts])
+
+
+def split_counts(dataset: Dataset, clients: int, settings: PartitionSettings, seed: int) -> Tensor:
+    """The `class_counts` of a dataset's partition."""
+    targets, classes = dataset.train_targets, dataset.classes
+    parts = partition(targets, classes, clients, settings, seed, dataset.train_centers)
+    return class_counts(parts, targets, classes)
 
 
 def _by_center(centers: Tensor | None, clients: int, samples: int) -> list[NDArray[np.int64]]:

@@ -15,6 +15,7 @@ __all__ = [
     "md5_of",
     "not_found",
     "roots",
+    "searched",
     "stored_files",
 ]
 
@@ -42,13 +43,17 @@ def candidates(folders: Iterable[str], root: Path | None = None) -> Iterator[Pat
 
 def not_found(source: Source, wanted: str, root: Path | None = None, also: str = "") -> DataError:
     """The one line for a dataset that is nowhere: what, where, and what to do."""
-    places = ", ".join(str(place) for place in roots(root))
-    folders = ", ".join(folder for folder in source.folders if folder != ".")
     return DataError(
-        f"dataset {source.name!r} was not found: looked for {wanted} in {places} "
-        f"(and there in {folders}){also}; run `fedcompass data fetch {source.name}`, "
+        f"dataset {source.name!r} was not found: looked for {wanted} in "
+        f"{searched(source.folders, root)}{also}; run `fedcompass data fetch {source.name}`, "
         "or name the folder that holds it with --data-root or $FEDCOMPASS_DATA"
     )
+
+
+def searched(folders: Iterable[str], root: Path | None) -> str:
+    """Where a dataset was looked for, in words."""
+    places = ", ".join(map(str, roots(root)))
+    return f"{places} (and there in {', '.join(folder for folder in folders if folder != '.')})"
 
 
 def stored_files(name: str, root: Path | None = None) -> list[Path]:
@@ -84,13 +89,13 @@ def _stored(folder: Path, file: SourceFile) -> Path | None:
 
 
 def _cifar_files(folder: Path) -> list[Path | None]:
-    from fedcompass.data.cifar import VERSIONS, find
+    from fedcompass.data.cifar import find
 
-    for version in VERSIONS:
-        if (place := find(folder, version)) is not None:
-            batches = [place / name for name in version.batches] if place.is_dir() else [place]
-            return [batch for batch in batches if batch.is_file()]
-    return []
+    if (found := find(folder)) is None:
+        return []
+    place, version = found
+    batches = [place / name for name in version.batches] if place.is_dir() else [place]
+    return [batch for batch in batches if batch.is_file()]
 
 
 def md5_of(content: bytes) -> str:

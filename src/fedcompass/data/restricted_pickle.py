@@ -73,15 +73,12 @@ def read_byte_arrays(content: bytes) -> dict[str, Any]:
         raise UnsafePickle(f"it is not well formed ({type(error).__name__}: {error})") from error
     if not isinstance(loaded, dict):
         raise UnsafePickle("it does not hold a dictionary")
-    return {_text(key): _value(value) for key, value in loaded.items()}
-
-
-def _text(key: Any) -> str:
-    return key.decode("latin-1") if isinstance(key, bytes) else str(key)
-
-
-def _value(value: Any) -> Any:
-    return _byte_array(value.state) if isinstance(value, _Array) else value
+    return {
+        key.decode("latin-1") if isinstance(key, bytes) else str(key): (
+            _byte_array(value.state) if isinstance(value, _Array) else value
+        )
+        for key, value in loaded.items()
+    }
 
 
 def _byte_array(state: Any) -> NDArray[np.uint8]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedcompass.data.medical.published import SOURCES as MEDICAL_SOURCES
 from fedcompass.errors import SettingsError
-from fedcompass.settings import unknown_key
+from fedcompass.setting_tables import unknown_key
 
 __all__ = ["BUNDLED", "MEDICAL", "NAMES", "SOURCES", "Source", "SourceFile", "source"]
 
@@ -135,5 +135,5 @@ def source(name: str) -> Source:
         obtain = MEDICAL_SOURCES[name].obtain
         raise SettingsError(f"dataset {name!r} is not ours to fetch; {obtain}")
     if name not in SOURCES:
-        raise SettingsError(unknown_key(name, NAMES, "the catalogue").replace("setting", "dataset"))
+        raise SettingsError(unknown_key(name, NAMES, "the catalogue", "dataset"))
     return SOURCES[name]

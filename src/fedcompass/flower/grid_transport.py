@@ -1,24 +1,38 @@
-"""A ServerApp's Grid as our `Transport`: three of its public calls, and nothing below them."""
+"""A ServerApp's Grid as our `Transport`: three of its public calls, and nothing below them.
+
+A train message's config has `steps`, `task`, `version`, `run`, `protocol`, perhaps `refused` (why
+the answer before was), `server-round` and what the project adds. An answer has `num-examples`;
+`steps_done`, `seconds` (of computing), `site`, `epsilon`, `delta` and echoes may be missing.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import count
 from typing import TypeVar
 
 from flwr.app import ArrayRecord, Message, MessageType
 from flwr.serverapp import Grid
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.wire.messages import Facts, Kind, one_line
-from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
+from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply
 from fedcompass.errors import TransportBroken
 from fedcompass.flower.background import in_background
-from fedcompass.flower.records import Config, RecordPayload, content_of, facts_of, record_of
+from fedcompass.flower.records import (
+    Config,
+    Facts,
+    RecordPayload,
+    content_of,
+    facts_of,
+    number,
+    record_of,
+    whole,
+)
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, Steps
 
 __all__ = ["GridTransport"]
 
+_PROTOCOL = 1  # rises when the meaning of a message changes
 _T = TypeVar("_T")
 
 
@@ -33,23 +47,21 @@ class _Task:
 class GridTransport:
     """Carries messages through a Grid.
 
-    A stock ClientApp answers no queries. So a query is not sent: it counts as failed at once, and
-    the server asks by a task of one step, whose answer has `num-examples`.
+    A ClientApp is asked nothing but tasks: it tells its `num-examples` with its first answer.
 
     Args:
         grid: the one a ServerApp was given.
         layout: the model's.
         config: what every train message has besides our own facts, such as a learning rate.
+        ttl: how long Flower may deliver a message.
     """
 
-    def __init__(self, grid: Grid, layout: Layout, config: Config) -> None:
-        self._grid, self._layout, self._config = grid, layout, config
+    def __init__(self, grid: Grid, layout: Layout, config: Config, ttl: Seconds) -> None:
+        self._grid, self._layout, self._config, self._ttl = grid, layout, config, ttl
         self._encoded: tuple[ModelVersion, ArrayRecord] | None = None  # the version pushed last
         self._names: dict[NodeId, str] = {}  # of SuperNodes that were registered with a name
         self._tasks: dict[MessageId, _Task] = {}  # not answered yet
-        self._queries: dict[MessageId, Reply] = {}  # with the answer to be
         self._known: dict[ClientId, int] = {}  # samples of those that need not be asked
-        self._numbers = count()  # of queries
         # A pull waits for a reply that is half sent; no deadline may wait with it.
         self._pulling: Future[list[Message]] | None = None
 
@@ -67,20 +79,21 @@ class GridTransport:
         """None: a Flower client that leaves just goes."""
         return []
 
-    def push(
-        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
-    ) -> MessageId | None:
-        """Send a message; None: no such node."""
-        if kind == "query" or model is None:
-            return self._answer_query(node)
-        version = int(facts["version"])
-        config = {**self._config, "server-round": version + 1, **facts}
-        content = content_of(config, self._arrays(version, model))
-        message = Message(content, int(node), MessageType.TRAIN, ttl=ttl)
+    def greeting(self, node: NodeId) -> Greeting | None:
+        """Who a client of a resumed run is; None: it has to answer a task first."""
+        name = self._names.get(node, str(node))
+        samples = self._known.pop(name, None)  # once: one that was given up has to show it works
+        return None if samples is None else Greeting(name, samples)
+
+    def push(self, node: NodeId, assignment: Assignment) -> MessageId | None:
+        """Send a train message; None: no such node."""
+        config = {**self._config, **_config_of(assignment)}
+        content = content_of(config, self._arrays(assignment.version, assignment.model))
+        message = Message(content, int(node), MessageType.TRAIN, ttl=self._ttl)
         pushed = _checked(lambda: list(self._grid.push_messages([message])))
         if not pushed or not pushed[0]:
             return None
-        self._tasks[pushed[0]] = _Task(node, int(facts["steps"]))
+        self._tasks[pushed[0]] = _Task(node, assignment.steps)
         return pushed[0]
 
     def _arrays(self, version: ModelVersion, model: FlatState) -> ArrayRecord:
@@ -88,21 +101,13 @@ class GridTransport:
             self._encoded = (version, record_of(self._layout, model))
         return self._encoded[1]
 
-    def _answer_query(self, node: NodeId) -> MessageId:
-        query, name = f"query-{next(self._numbers)}", self._names.get(node, str(node))
-        samples = self._known.pop(name, None)  # once: one that was given up has to show it works
-        facts: Facts = {} if samples is None else {"site": name, "samples": samples}
-        why = "a ClientApp answers no queries" if samples is None else None
-        self._queries[query] = Reply(query, node, None, facts, why)
-        return query
-
     def pull(self, messages: Collection[MessageId]) -> list[Reply]:
         """The replies that have come since the last call."""
-        replies = [self._queries.pop(query) for query in messages if query in self._queries]
+        replies = []
         if self._pulling is not None and self._pulling.done():
             found, self._pulling = _checked(self._pulling.result), None
             # What a reply says it answers is its sender's word: perhaps nothing that was asked.
-            replies += [
+            replies = [
                 self._reply(r) for r in found if r.metadata.reply_to_message_id in self._tasks
             ]
         waiting = [message for message in messages if message in self._tasks]
@@ -116,12 +121,54 @@ class GridTransport:
         if message.has_error():
             reason = one_line(message.error.reason or "no reason was given")
             why = f"Flower error {message.error.code}: {reason}"
-            return Reply(answered, task.node, None, {}, why)
-        facts, payload = facts_of(message.content), RecordPayload(message.content)
-        facts.setdefault("steps_done", task.steps)  # a ClientApp that honours `steps` need not say
-        if task.node in self._names:
-            facts["site"] = self._names[task.node]
-        return Reply(answered, message.metadata.src_node_id, payload, facts, None)
+            return Reply(message=answered, node=task.node, error=why)
+        facts = facts_of(message.content)
+        steps = facts.get("steps_done", task.steps)  # who honours `steps` need not say
+        site = self._names.get(task.node, facts.get("site"))
+        return Reply(
+            message=answered,
+            node=message.metadata.src_node_id,
+            error=_protocol_problem(facts),
+            greeting=Greeting(
+                site if isinstance(site, str) else None,
+                whole(facts.get("samples", facts.get("num-examples"))) or 0,
+            ),
+            payload=RecordPayload(message.content),
+            task=_echo(facts, "task"),
+            version=_echo(facts, "version"),
+            steps_done=whole(steps),
+            seconds=number(facts.get("seconds")),
+            epsilon=number(facts.get("epsilon")),
+            delta=number(facts.get("delta")),
+            budget_spent=bool(facts.get("budget_spent")),
+        )
+
+
+def _config_of(assignment: Assignment) -> Facts:
+    config: Facts = {
+        "server-round": assignment.version + 1,
+        "steps": assignment.steps,
+        "task": assignment.task,
+        "version": assignment.version,
+        "run": assignment.run,
+        "protocol": _PROTOCOL,
+    }
+    return config if assignment.refused is None else {**config, "refused": assignment.refused}
+
+
+def _protocol_problem(facts: Facts) -> str | None:
+    said = facts.get("protocol", _PROTOCOL)
+    if said == _PROTOCOL:
+        return None
+    return f"speaks protocol {str(said)[:20]!r}, this server {_PROTOCOL}; upgrade the older"
+
+
+def _echo(facts: Facts, name: str) -> int | None:
+    """A number of ours that an answer repeats; -1: it says something else there."""
+    if name not in facts:
+        return None
+    said = whole(facts[name])
+    return -1 if said is None else said
 
 
 def _checked(call: Callable[[], _T]) -> _T:

@@ -15,13 +15,24 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.lib import format as npy
 
 from fedcompass.aggregation.layout import FlatState, Layout, TensorSpec
-from fedcompass.deployment.wire.messages import Facts
 from fedcompass.errors import LayoutMismatch
 
-__all__ = ["Config", "RecordPayload", "content_of", "facts_of", "record_of"]
+__all__ = [
+    "Config",
+    "Facts",
+    "RecordPayload",
+    "content_of",
+    "facts_of",
+    "number",
+    "record_of",
+    "whole",
+]
 
 Config: TypeAlias = Mapping[str, int | float | str]
 """What a message says besides arrays."""
+
+Facts: TypeAlias = dict[str, int | float | str]
+"""What an answer says besides arrays, of whatever kind."""
 
 
 def content_of(config: Config, arrays: ArrayRecord) -> RecordDict:
@@ -41,6 +52,23 @@ def facts_of(content: RecordDict) -> Facts:
         for key, value in record.items()
         if isinstance(value, (int, float, str))
     }
+
+
+def whole(value: object) -> int | None:
+    """A fact that is a whole number, also one written as 3.0; None: it is something else."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def number(value: object) -> float | None:
+    """A fact that is a number; None: it is something else, or too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def record_of(layout: Layout, state: FlatState) -> ArrayRecord:

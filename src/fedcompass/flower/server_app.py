@@ -37,7 +37,7 @@ def main(grid: Grid, context: Context) -> None:
     module = make_model(own.model, settings.seed)
     layout = Layout.of(module)
     folder = own.run_folder(context.run_id)
-    stopped, transport = Event(), GridTransport(grid, layout, own.train)
+    stopped, transport = Event(), GridTransport(grid, layout, own.train, settings.ttl)
     federation = Federation(
         settings,
         layout,

@@ -14,7 +14,7 @@ from fedcompass.models.mlp import linear, mlp
 from fedcompass.models.resnet import resnet18
 from fedcompass.models.unet3d import unet3d
 from fedcompass.own_code import FORMS, is_own
-from fedcompass.settings import unknown_key
+from fedcompass.setting_tables import unknown_key
 
 __all__ = ["MEDICAL_NAMES", "NAMES", "build", "build_seeded"]
 
@@ -55,7 +55,7 @@ def build(name: str, *, input_shape: tuple[int, ...] | None, classes: int | None
         raise SettingsError(f"model {name!r} names a file alone; name what is in it: {name}:NAME")
     ours = {**_KNOWN, **_MEDICAL}
     if name not in ours:
-        said = unknown_key(name, ours, "fedcompass").replace("setting", "model")
+        said = unknown_key(name, ours, "fedcompass", "model")
         raise SettingsError(f"{said}; your own is named {FORMS}")
     return ours[name](**arguments)
 

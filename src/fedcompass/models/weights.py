@@ -40,7 +40,7 @@ def load_weights(network: nn.Module, path: Path) -> tuple[str, ...]:
     own = network.state_dict()
     given = _read(path)
     head = _head(network)
-    fits = {key: value for key, value in given.items() if _shape(own, key) == value.shape}
+    fits = {k: value for k, value in given.items() if k in own and own[k].shape == value.shape}
     kept = tuple(key for key in own if key not in fits)
     wrong = [key for key in kept if not key.startswith(head)]
     wrong += [key for key in given if key not in own]
@@ -58,10 +58,6 @@ def _head(network: nn.Module) -> str:
     """The prefix of the tensors of the last layer that has any."""
     *_, last = (name for name, _ in network.named_parameters())
     return last.rpartition(".")[0] + "."
-
-
-def _shape(tensors: Mapping[str, Tensor], key: str) -> torch.Size | None:
-    return tensors[key].shape if key in tensors else None
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -84,8 +84,9 @@ def chosen(cells: Iterable[Cell], pattern: str | None) -> list[Cell]:
     cells = list(cells)
     if pattern is None:
         return cells
-    patterns = [part.strip() for part in pattern.split(",")]
-    found = [cell for cell in cells if any(_matches(str(cell), part) for part in patterns)]
+    named = [part.strip() for part in pattern.split(",")]
+    patterns = [*named, *(f"{part}/*" for part in named)]
+    found = [cell for cell in cells if any(fnmatchcase(str(cell), part) for part in patterns)]
     if not found:
         few = ", ".join(map(str, cells[:3])) or "none"
         more = f", … ({len(cells)} cells)" if len(cells) > 3 else ""
@@ -94,7 +95,3 @@ def chosen(cells: Iterable[Cell], pattern: str | None) -> list[Cell]:
             "fedcompass paper list --cells"
         )
     return found
-
-
-def _matches(address: str, pattern: str) -> bool:
-    return fnmatchcase(address, pattern) or fnmatchcase(address, f"{pattern}/*")

@@ -4,7 +4,7 @@ As in `report/figures`, whatever draws raises `MissingExtra` without matplotlib,
 for a path whose ending is no picture's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,23 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.groups import SETTLING, FleetGroups
 from fedcompass.paper.stored_runs import EntryRuns, StoredRun, value_at
-from fedcompass.paper.timelines import TIMELINES, UNTIL, Task, clock, schedule, tasks
+from fedcompass.paper.timelines import TIMELINES, UNTIL, clock, schedule, tasks
 from fedcompass.report.figures.style import new_figure
-from fedcompass.simulation.timetable import ScheduledMerge
+from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "draw_curves", "draw_groups", "draw_timeline", "save_figure"]
+__all__ = [
+    "COLOURS",
+    "draw_curves",
+    "draw_groups",
+    "draw_timeline",
+    "legend_below",
+    "named_handles",
+    "save_figure",
+]
 
 COLOURS = {
     "fedavg": "#7f7f7f",
@@ -67,18 +75,8 @@ def draw_curves(runs: EntryRuns, path: Path) -> None:
         one.set_visible(False)  # a cell without runs
     for cell, rows in drawn.items():
         _draw_cell(axes[blocks.index(cell.block)][speeds.index(cell.speed)], cell, rows)
-    handles: dict[str, Any] = {}
-    for one in axes.flat:
-        handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
-    columns = 4 if axes.shape[1] > 1 else 3  # as many names as the picture is wide
-    figure.legend(
-        handles.values(),
-        handles,
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-    )
+    handles = {name: handle for one in axes.flat for name, handle in named_handles(one).items()}
+    legend_below(figure, handles, 4 if axes.shape[1] > 1 else 3)  # as many as it is wide
     figure.suptitle(_CURVES_NOTE, fontsize=8, color="0.35")
     save_figure(figure, path)
 
@@ -119,14 +117,14 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     figure = new_figure(11.0, 3.4)
     axes = figure.add_subplot()
     drawn = tasks(name)
-    for task in drawn:
-        _draw_task(axes, task)
+    for task, ends in drawn:
+        _draw_task(axes, task, min(ends, UNTIL))
     for entry in schedule(name):
         if isinstance(entry, ScheduledMerge) and entry.group:
             text = f"group {entry.group}\nmerges {clock(entry.time)}"
             axes.annotate(text, (entry.time, -0.55), fontsize=6.5, ha="center", va="bottom")
             axes.axvline(entry.time, color="0.75", linewidth=0.7, linestyle=":", zorder=0)
-    clients = sorted({task.client for task in drawn})
+    clients = sorted({task.client for task, _ in drawn})
     axes.set_yticks([-int(client) for client in clients], [f"client {c}" for c in clients])
     axes.set(xlabel="minutes", xlim=(0, UNTIL), ylim=(-len(clients) - 0.6, 0.1))
     changed = TIMELINES[name]
@@ -136,13 +134,11 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     save_figure(figure, path)
 
 
-def _draw_task(axes: "Axes", task: Task) -> None:
-    row, ends = -int(task.client), min(task.ends, UNTIL)
-    colour = _GROUPS[(task.group or 0) % len(_GROUPS)]
-    width = ends - task.begins
-    axes.barh(row, width, left=task.begins, height=0.62, color=colour, edgecolor="white")
-    middle = (task.begins + ends) / 2
-    axes.text(middle, row, f"{task.steps}", ha="center", va="center", fontsize=7)
+def _draw_task(axes: "Axes", task: ScheduledTask, ends: float) -> None:
+    row, colour = -int(task.client), _GROUPS[(task.group or 0) % len(_GROUPS)]
+    width = ends - task.time
+    axes.barh(row, width, left=task.time, height=0.62, color=colour, edgecolor="white")
+    axes.text((task.time + ends) / 2, row, f"{task.steps}", ha="center", va="center", fontsize=7)
 
 
 def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
@@ -173,6 +169,18 @@ def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
     for axes in (over_time, shares):
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path)
+
+
+def named_handles(axes: "Axes") -> dict[str, Any]:
+    """What a panel's legend would show."""
+    handles, names = axes.get_legend_handles_labels()
+    return dict(zip(names, handles, strict=True))
+
+
+def legend_below(figure: "Figure", handles: Mapping[str, Any], columns: int) -> None:
+    """One legend for all panels: a handle for each name."""
+    look = {"ncols": columns, "frameon": False, "fontsize": 9}
+    figure.legend(handles.values(), handles, loc="outside lower center", **look)
 
 
 def save_figure(figure: "Figure", path: Path) -> None:

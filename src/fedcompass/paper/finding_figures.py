@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.figures import save_figure
+from fedcompass.paper.figures import legend_below, named_handles, save_figure
 from fedcompass.paper.finding import ROWS, SPEED_WORDS, Finding, short_partition
 from fedcompass.paper.hyperparameters import longest_run, row_horizons
 from fedcompass.paper.stored_runs import StoredRun, StoredRuns
@@ -45,8 +45,7 @@ def draw_times(results: StoredRuns, path: Path) -> None:
         _draw_times_of(panels[place], cell, finding)
     for speed, axes in zip(SPEED_WORDS, panels[:, 0], strict=True):
         axes.set_ylabel(f"{SPEED_WORDS[speed]} speeds", fontsize=9)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    legend_below(figure, named_handles(panels[0][0]), 3)
     figure.suptitle(
         "time to 90% on MNIST relative to FedCompass's (the line at 1); ✕: fewer than half of the "
         "runs reached it",
@@ -119,8 +118,7 @@ def draw_signs(results: StoredRuns, path: Path) -> None:
         axes.set_ylabel("accuracy (%)", fontsize=8)
     for axes in panels[-1]:
         axes.set_xlabel("mean rounds", fontsize=8)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    legend_below(figure, named_handles(panels[0][0]), 2)
     alike = "the same fleet" if pair == _PAIRS[0] else "and all other habits of that code"
     figure.suptitle(
         f"accuracy over time on MNIST, exponential speeds, both signs, {alike}; a line a seed, "

@@ -133,7 +133,7 @@ def _spans(fleet: Fleet, until: float) -> Iterator[tuple[float, float, int]]:
         if entry.time > since:
             yield since, entry.time, groups
             since = entry.time
-        groups = len(compass.open_groups)
+        groups = len(list(compass.open_groups))
     if until > since:
         yield since, until, groups
 

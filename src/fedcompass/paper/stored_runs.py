@@ -13,7 +13,7 @@ from fedcompass.paper.hyperparameters import settings_of, signature
 from fedcompass.sweeps.record import CurvePoint, Record
 from fedcompass.sweeps.store import Store, is_store
 
-__all__ = ["EntryRuns", "StoredRun", "StoredRuns", "results_folder", "value_at"]
+__all__ = ["EntryRuns", "StoredRun", "StoredRuns", "value_at"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +155,6 @@ class EntryRuns:
     def under(self, profile: str) -> "EntryRuns":
         """The same as the authors ran it, or as it is written."""
         return replace(self, entry=self.entry.under(profile))
-
-
-def results_folder(given: Path | None) -> Path:
-    """Where results lie: as given, else results/ here."""
-    return given if given is not None else Path("results")
 
 
 def value_at(curve: Sequence[tuple[float, float]], time: float) -> float:

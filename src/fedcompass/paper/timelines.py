@@ -5,13 +5,12 @@ client 3 changes its speed in its second local round.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask, timetable
 
-__all__ = ["TIMELINES", "UNTIL", "Task", "clock", "schedule", "schedule_lines", "tasks"]
+__all__ = ["TIMELINES", "UNTIL", "clock", "schedule", "schedule_lines", "tasks"]
 
 _STEPS_PER_MINUTE = {"1": 10.0, "2": 5.0, "3": 4.0, "4": 2.5, "5": 2.0}
 
@@ -27,44 +26,24 @@ TIMELINES: dict[str, float | None] = {
 """Minutes per step of client 3 from its second local round on; None: as before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A client trains some steps from one moment to another; group None: the warm-up."""
-
-    client: str
-    begins: float
-    ends: float
-    steps: int
-    group: int | None
-
-
-def schedule(figure: str, until: float = UNTIL) -> list[ScheduledTask | ScheduledMerge]:
+def schedule(figure: str) -> list[ScheduledTask | ScheduledMerge]:
     """Who is sent to train and what is merged, in order of time."""
     settings = CompassSettings(min_steps=20, max_steps=100, latest=1.2, min_clients=5)
     clients = dict.fromkeys(_STEPS_PER_MINUTE, 100)
     return list(
-        timetable(Scheduler(Compass(settings)), clients, lambda c, r: _pace(figure, c, r), until)
+        timetable(Scheduler(Compass(settings)), clients, lambda c, r: _pace(figure, c, r), UNTIL)
     )
 
 
-def tasks(figure: str, until: float = UNTIL) -> list[Task]:
-    """The bars of the figure."""
+def tasks(figure: str) -> list[tuple[ScheduledTask, float]]:
+    """The bars of the figure, each with its end."""
     rounds = dict.fromkeys(_STEPS_PER_MINUTE, 0)
     found = []
-    for entry in schedule(figure, until):
+    for entry in schedule(figure):
         if isinstance(entry, ScheduledTask):
             pace = _pace(figure, entry.client, rounds[entry.client])
             rounds[entry.client] += 1
-            ends = entry.time + entry.steps * pace
-            found.append(
-                Task(
-                    client=entry.client,
-                    begins=entry.time,
-                    ends=ends,
-                    steps=entry.steps,
-                    group=entry.group,
-                )
-            )
+            found.append((entry, entry.time + entry.steps * pace))
     return found
 
 

@@ -34,7 +34,7 @@ def chosen_runs(runs: Sequence[RunFiles]) -> tuple[list[RunFiles], list[LeftOut]
     failures: list[FedcompassError] = []
     for run in sorted(runs, key=lambda run: not run.finished):
         try:
-            if len(runs) > 1 and not _has_begun(run):
+            if len(runs) > 1 and not (run.has_summary or holds_events(run.journal)):
                 left_out.append(LeftOut(run.name, "nothing has happened in it"))
                 continue
             first = chosen.setdefault(_identity(run), run)
@@ -64,10 +64,6 @@ def in_words(runs: Sequence[RunFiles]) -> str | None:
     return (
         f"{len(runs)} runs in {len(groups)} groups that are not compared with each other: {parts}"
     )
-
-
-def _has_begun(run: RunFiles) -> bool:
-    return run.has_summary or holds_events(run.journal)
 
 
 def _identity(run: RunFiles) -> str:

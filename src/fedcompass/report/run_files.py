@@ -69,10 +69,8 @@ class RunFiles:
     @property
     def kind(self) -> str:
         """Simulation, deployment or schedule."""
-        for name, kind in _SETTINGS.items():
-            if (self.path / name).is_file():
-                return kind
-        return _SCHEDULE
+        path = self._settings_file()
+        return _SCHEDULE if path is None else _SETTINGS[path.name]
 
     def facts(self) -> dict[str, Any]:
         """All but the lines, as JSON values; what is not there yet is None.
@@ -119,15 +117,17 @@ class RunFiles:
         Raises:
             RunFolderError: the file is damaged.
         """
-        for name in _SETTINGS:
-            path = self.path / name
-            if path.is_file():
-                try:
-                    settings: dict[str, Any] = finite(tomllib.loads(path.read_text("utf-8")))
-                except (OSError, ValueError) as error:
-                    raise _damaged(path, error) from None
-                return with_names(settings, short)
-        return None
+        path = self._settings_file()
+        if path is None:
+            return None
+        try:
+            settings: dict[str, Any] = finite(tomllib.loads(path.read_text("utf-8")))
+        except (OSError, ValueError) as error:
+            raise _damaged(path, error) from None
+        return with_names(settings, short)
+
+    def _settings_file(self) -> Path | None:
+        return next((p for name in _SETTINGS if (p := self.path / name).is_file()), None)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The journal's lines, its header first; none if there is no journal.

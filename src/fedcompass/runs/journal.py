@@ -162,18 +162,15 @@ class FileJournal:
 
     def flush(self) -> int:
         """Hand everything to the system (to the disk if durable); returns the size in bytes."""
-        try:
-            self._file.flush()
-            if self._durable:
-                os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._failure(error) from None
+        self.show(wait=self._durable)
         return self._file.tell()
 
-    def show(self) -> None:
-        """Let readers of the file see everything so far; it is not waited for the disk."""
+    def show(self, *, wait: bool = False) -> None:
+        """Let readers of the file see everything so far, and wait for the disk if asked to."""
         try:
             self._file.flush()
+            if wait:
+                os.fsync(self._file.fileno())
         except OSError as error:
             raise self._failure(error) from None
 

@@ -14,7 +14,7 @@ from fedcompass.scheduling.pace import INSTANT, Pace
 from fedcompass.scheduling.roster import Member
 from fedcompass.vocabulary import ClientId, GroupId, Seconds, Steps
 
-__all__ = ["ArrivalGroup", "OpenGroups"]
+__all__ = ["ArrivalGroup", "AwaitedGroups", "OpenGroups"]
 
 
 @dataclass(slots=True)
@@ -56,23 +56,13 @@ class ArrivalGroup:
         self.arrived[member.client] = member
 
 
-class OpenGroups:
-    """The groups that have not merged: 𝒢."""
+class AwaitedGroups:
+    """The groups that have not merged, in order of opening; Compass's 𝒢, and Metronome's beats."""
 
-    def __init__(
-        self,
-        min_steps: Steps,
-        max_steps: Steps,
-        latest: float,
-        *,
-        join_up_to: float = 1.0,
-        aim_at_deadline: bool = False,
-    ) -> None:
-        self._min_steps, self._max_steps = min_steps, max_steps  # Q_min, Q_max
-        self._max_joined: Steps = floor(join_up_to * max_steps + INSTANT)
-        self._latest = latest  # λ
-        self._aim_at_deadline = aim_at_deadline
-        self._groups: dict[GroupId, ArrivalGroup] = {}  # in order of opening
+    _saved_as = "groups"
+
+    def __init__(self) -> None:
+        self._groups: dict[GroupId, ArrivalGroup] = {}
         self._last_id: GroupId = 0
         self.next_deadline: Seconds = inf  # the earliest; kept, since every event asks for it
 
@@ -82,6 +72,16 @@ class OpenGroups:
 
     def __iter__(self) -> Iterator[ArrivalGroup]:
         return iter(self._groups.values())
+
+    def open(self, expected: Seconds, deadline: Seconds) -> ArrivalGroup:
+        """A new group, which nobody is in yet."""
+        self._last_id += 1
+        return self._add(ArrivalGroup(self._last_id, expected, deadline))
+
+    def _add(self, group: ArrivalGroup) -> ArrivalGroup:
+        self._groups[group.id] = group
+        self.next_deadline = min(self.next_deadline, group.deadline)
+        return group
 
     def close(self, group: ArrivalGroup) -> None:
         """Take a group out: nobody joins it any more, even if its expected time lies ahead."""
@@ -96,6 +96,46 @@ class OpenGroups:
         limit = (before, 0 if including is None else including + 1)
         due = [group for group in self if _due(group) < limit]
         return min(due, key=_due, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The open groups, in order of opening."""
+        groups = [
+            [group.id, group.expected, group.deadline, list(group.awaited), list(group.arrived)]
+            for group in self
+        ]
+        return {"last_id": self._last_id, self._saved_as: groups}
+
+    def restore(self, state: dict[str, Any], members: dict[ClientId, Member]) -> None:
+        """Take over what `to_json` wrote."""
+        self._last_id = state["last_id"]
+        for id_, expected, deadline, awaited, arrived in state[self._saved_as]:
+            group = self._add(ArrivalGroup(id_, expected, deadline))
+            group.awaited = {client: members[client] for client in awaited}
+            group.arrived = {client: members[client] for client in arrived}
+
+
+def _due(group: ArrivalGroup) -> tuple[Seconds, GroupId]:
+    """Sorts groups by deadline, those of one deadline by opening."""
+    return group.deadline, group.id
+
+
+class OpenGroups(AwaitedGroups):
+    """Compass's groups, and how it puts a member into one."""
+
+    def __init__(
+        self,
+        min_steps: Steps,
+        max_steps: Steps,
+        latest: float,
+        *,
+        join_up_to: float = 1.0,
+        aim_at_deadline: bool = False,
+    ) -> None:
+        super().__init__()
+        self._min_steps, self._max_steps = min_steps, max_steps  # Q_min, Q_max
+        self._max_joined: Steps = floor(join_up_to * max_steps + INSTANT)
+        self._latest = latest  # λ
+        self._aim_at_deadline = aim_at_deadline
 
     def assign(self, member: Member, now: Seconds) -> tuple[ArrivalGroup, Steps, bool]:
         """AssignGroup: put a member into a group. Returns it, the steps, and whether it is new."""
@@ -126,33 +166,4 @@ class OpenGroups:
         most = max(aims, default=self._max_steps)
         steps = min(max(most, self._min_steps), self._max_steps)  # Q_assign
         seconds = pace.seconds_for(steps)
-        self._last_id += 1
-        opened = ArrivalGroup(self._last_id, now + seconds, now + seconds * self._latest)
-        self._add(opened)
-        return opened, steps
-
-    def _add(self, group: ArrivalGroup) -> None:
-        self._groups[group.id] = group
-        self.next_deadline = min(self.next_deadline, group.deadline)
-
-    def to_json(self) -> dict[str, Any]:
-        """The open groups, in order of opening."""
-        groups = [
-            [group.id, group.expected, group.deadline, list(group.awaited), list(group.arrived)]
-            for group in self
-        ]
-        return {"last_id": self._last_id, "groups": groups}
-
-    def restore(self, state: dict[str, Any], members: dict[ClientId, Member]) -> None:
-        """Take over what `to_json` wrote."""
-        self._last_id = state["last_id"]
-        for id_, expected, deadline, awaited, arrived in state["groups"]:
-            group = ArrivalGroup(id_, expected, deadline)
-            group.awaited = {client: members[client] for client in awaited}
-            group.arrived = {client: members[client] for client in arrived}
-            self._add(group)
-
-
-def _due(group: ArrivalGroup) -> tuple[Seconds, GroupId]:
-    """Sorts groups by deadline, those of one deadline by opening."""
-    return group.deadline, group.id
+        return self.open(now + seconds, now + seconds * self._latest), steps

@@ -1,15 +1,14 @@
 """Beats: moments at which everybody answers, planned ahead and kept."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from math import ceil, floor, inf
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from math import ceil, floor
+from typing import NamedTuple
 
+from fedcompass.scheduling.arrival_groups import ArrivalGroup, AwaitedGroups
 from fedcompass.scheduling.pace import INSTANT, Pace
-from fedcompass.scheduling.roster import Member
-from fedcompass.vocabulary import ClientId, GroupId, Seconds, Steps
+from fedcompass.vocabulary import Seconds, Steps
 
-__all__ = ["Beat", "Beats", "Weighed", "beat_period"]
+__all__ = ["Beats", "Weighed", "beat_period"]
 
 
 _SHORTER = 0.25
@@ -41,62 +40,39 @@ def beat_period(
     return max(most, min(client.pace.seconds_for(max_steps) for client in clients))
 
 
-@dataclass(slots=True)
-class Beat:
-    """Clients that are due at `ends` and are waited for until `deadline`."""
-
-    id: GroupId
-    ends: Seconds
-    deadline: Seconds
-    awaited: dict[ClientId, Member] = field(default_factory=dict)  # due, not arrived yet
-    arrived: dict[ClientId, Member] = field(default_factory=dict)  # wait for the others
-
-
-class Beats:
-    """The beats that were promised to somebody and have not merged.
+class Beats(AwaitedGroups):
+    """The beats that were promised to somebody and have not merged: who is due at one is its group.
 
     The time up to a promised beat is divided into beats of about the present period, and after the
     last one they go on at that period. Of these, those that nobody needs yet exist in thought only,
     so that a client ten thousand times as slow as another costs no more than any.
     """
 
+    _saved_as = "beats"
+
     def __init__(self, min_steps: Steps, latest: float) -> None:
+        super().__init__()
         self._min_steps = min_steps  # Q_min
         self._latest = latest  # λ
-        self._promised: dict[GroupId, Beat] = {}
-        self._last_id: GroupId = 0
 
-    def __iter__(self) -> Iterator[Beat]:
+    def in_order(self) -> list[ArrivalGroup]:
         """In the order of their ends."""
-        return iter(sorted(self._promised.values(), key=lambda beat: (beat.ends, beat.id)))
+        return sorted(self, key=lambda beat: (beat.expected, beat.id))
 
-    @property
-    def first(self) -> Beat:
-        """The one that ends first; there is one."""
-        return next(iter(self))
-
-    def get(self, beat: GroupId | None) -> Beat | None:
-        """The beat, if it was promised and has not merged."""
-        return None if beat is None else self._promised.get(beat)
-
-    def close(self, beat: Beat) -> None:
-        """Take a beat out: nobody is due at it any more."""
-        del self._promised[beat.id]
-
-    def within_reach(self, pace: Pace, now: Seconds, period: Seconds) -> tuple[Beat, bool]:
+    def within_reach(self, pace: Pace, now: Seconds, period: Seconds) -> tuple[ArrivalGroup, bool]:
         """The first beat with at least Q_min steps from now, and whether it is a new one."""
         start = now
-        for beat in self:
-            if beat.ends <= now:
+        for beat in self.in_order():
+            if beat.expected <= now:
                 continue  # it waits for its last ones
-            gap = beat.ends - start
+            gap = beat.expected - start
             length = gap / max(1, floor(gap / period + _SHORTER))
             ends = self._first_end(pace, now, start, length)
-            if ends < beat.ends - length / 2:
+            if ends < beat.expected - length / 2:
                 return self._new(ends, length), True
-            if pace.steps_within(beat.ends - now) >= self._min_steps:
+            if pace.steps_within(beat.expected - now) >= self._min_steps:
                 return beat, False
-            start = beat.ends
+            start = beat.expected
         return self._new(self._first_end(pace, now, start, period), period), True
 
     def _first_end(self, pace: Pace, now: Seconds, start: Seconds, length: Seconds) -> Seconds:
@@ -107,38 +83,5 @@ class Beats:
             beats += 1  # rounding
         return start + beats * length
 
-    def _new(self, ends: Seconds, length: Seconds) -> Beat:
-        self._last_id += 1
-        beat = Beat(self._last_id, ends, ends + (self._latest - 1.0) * length)
-        self._promised[beat.id] = beat
-        return beat
-
-    @property
-    def next_deadline(self) -> Seconds:
-        """The earliest deadline; infinite if nobody is due."""
-        return min((beat.deadline for beat in self._promised.values()), default=inf)
-
-    def first_due(self, before: Seconds, including: GroupId | None) -> Beat | None:
-        """The beat with the earliest deadline, if earlier than `before` or one beat's.
-
-        With `including`, `before` is that beat's deadline: those promised before it go first.
-        """
-        limit = (before, 0 if including is None else including + 1)
-        due = [beat for beat in self._promised.values() if (beat.deadline, beat.id) < limit]
-        return min(due, key=lambda beat: (beat.deadline, beat.id), default=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
-        beats = [
-            [beat.id, beat.ends, beat.deadline, list(beat.awaited), list(beat.arrived)]
-            for beat in self._promised.values()
-        ]
-        return {"last_id": self._last_id, "beats": beats}
-
-    def restore(self, state: dict[str, Any], members: dict[ClientId, Member]) -> None:
-        """Take over what `to_json` wrote."""
-        self._last_id = state["last_id"]
-        for id_, ends, deadline, awaited, arrived in state["beats"]:
-            self._promised[id_] = beat = Beat(id_, ends, deadline)
-            beat.awaited = {client: members[client] for client in awaited}
-            beat.arrived = {client: members[client] for client in arrived}
+    def _new(self, ends: Seconds, length: Seconds) -> ArrivalGroup:
+        return self.open(ends, ends + (self._latest - 1.0) * length)

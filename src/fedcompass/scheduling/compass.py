@@ -4,27 +4,21 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from fedcompass.scheduling.arrival_groups import ArrivalGroup, OpenGroups
 from fedcompass.scheduling.commands import DIRECT, GENERAL, Command, SetDeadline, StartTraining
-from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.policy import GroupDeadlines, StepRangeSettings
 from fedcompass.scheduling.roster import Member, Roster
-from fedcompass.vocabulary import GroupId, Seconds, Steps
+from fedcompass.vocabulary import Seconds, Steps
 
 __all__ = ["Compass", "CompassSettings"]
 
 _seconds_per_step = attrgetter("pace.seconds_per_step")  # of a member that has answered
 
 
-class CompassSettings(SchedulerSettings):
+class CompassSettings(StepRangeSettings):
     """Compass: the range of local steps and how long a group is waited for."""
-
-    min_steps: int = Field(default=40, ge=1)
-    """Q_min: fewest local steps of a task."""
-
-    max_steps: int = Field(default=200, ge=1)
-    """Q_max: most local steps of a task."""
 
     latest: float = Field(default=1.2, ge=1)
     """λ: a group is waited for until so many times its expected duration."""
@@ -38,17 +32,8 @@ class CompassSettings(SchedulerSettings):
     warm_up: Literal["min", "max"] = "min"
     """A client's first task has Q_min steps (the paper), or Q_max as in its authors' code."""
 
-    @model_validator(mode="after")
-    def _range(self) -> "CompassSettings":
-        if self.min_steps > self.max_steps:
-            raise ValueError(
-                f"min_steps is {self.min_steps}; allowed: at least 1 and at most max_steps, "
-                f"which is {self.max_steps}"
-            )
-        return self
 
-
-class Compass:
+class Compass(GroupDeadlines):
     """Gives each client as many steps as let its group answer together; merges group by group."""
 
     def __init__(self, settings: CompassSettings) -> None:
@@ -60,6 +45,7 @@ class Compass:
             join_up_to=settings.join_up_to,
             aim_at_deadline=settings.aim == "latest",
         )
+        super().__init__(self._groups, self._merge)
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
         """Warm up with Q_min steps, in no group (Algorithm 1, server, line 1)."""
@@ -86,7 +72,7 @@ class Compass:
             ]
         fold = roster.fold(member, task, steps, at, group.id)
         group.arrive(member)
-        return [fold, *self._aggregate_if_complete(roster, group, at)]
+        return [fold, *self._merge_if_complete(roster, group, at)]
 
     def forget(
         self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds
@@ -96,7 +82,7 @@ class Compass:
         if group is None:
             return []
         group.remove(member)
-        return self._aggregate_if_complete(roster, group, at)
+        return self._merge_if_complete(roster, group, at)
 
     def again(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
         """Through AssignGroup, or another warm-up while the pace is unknown."""
@@ -104,12 +90,10 @@ class Compass:
             return self.begin(roster, [member], at)
         return self._assign(roster, member, at)
 
-    def _aggregate_if_complete(
-        self, roster: Roster, group: ArrivalGroup, at: Seconds
-    ) -> list[Command]:
-        return [] if group.awaited else self._aggregate(roster, group, at)
+    def _merge_if_complete(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
+        return [] if group.awaited else self._merge(roster, group, at)
 
-    def _aggregate(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
+    def _merge(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
         """GroupAggregate (Algorithm 3): merge, then assign the arrived again, fastest first."""
         self._groups.close(group)
         commands: list[Command] = []
@@ -127,30 +111,6 @@ class Compass:
         if not opened:
             return [start]
         return [SetDeadline(at=group.deadline, group=group.id, due=group.expected), start]
-
-    def deadline_of(self, group: GroupId) -> Seconds | None:
-        """T_max of an open group."""
-        found = self._groups.get(group)
-        return found.deadline if found else None
-
-    @property
-    def next_deadline(self) -> Seconds:
-        """The earliest T_max, infinite if no group is open."""
-        return self._groups.next_deadline
-
-    def pass_deadlines(
-        self, roster: Roster, before: Seconds, including: GroupId | None = None
-    ) -> list[Command]:
-        """Merge the groups that are due, in order of (T_max, opening), each at its T_max."""
-        commands: list[Command] = []
-        while (due := self._groups.first_due(before, including)) is not None:
-            commands += self._aggregate(roster, due, due.deadline)
-        return commands
-
-    @property
-    def open_groups(self) -> list[ArrivalGroup]:
-        """The groups that have not merged, in order of opening."""
-        return list(self._groups)
 
     def to_json(self) -> dict[str, Any]:
         """The open groups."""

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from fedcompass.scheduling.beats import Beat, Beats, Weighed, beat_period
+from fedcompass.scheduling.arrival_groups import ArrivalGroup
+from fedcompass.scheduling.beats import Beats, Weighed, beat_period
 from fedcompass.scheduling.commands import (
     GENERAL,
     Command,
@@ -20,16 +21,16 @@ from fedcompass.scheduling.commands import (
     StartTraining,
 )
 from fedcompass.scheduling.pace import INSTANT, Pace, PaceSettings
-from fedcompass.scheduling.policy import SchedulerSettings
+from fedcompass.scheduling.policy import GroupDeadlines, StepRangeSettings
 from fedcompass.scheduling.roster import Answered, Member, Roster
-from fedcompass.vocabulary import BufferId, ClientId, GroupId, Seconds, Steps
+from fedcompass.vocabulary import BufferId, ClientId, Seconds, Steps
 
 __all__ = ["Metronome", "MetronomeSettings"]
 
 _seconds_per_step = attrgetter("pace.seconds_per_step")  # of a member that has answered
 
 
-class MetronomeSettings(SchedulerSettings):
+class MetronomeSettings(StepRangeSettings):
     """Metronome: the range of local steps, for whom a beat is long enough, and how late it may be.
 
     Paces are estimated with the fixed cost of a task apart, so that short tasks tell them too.
@@ -58,22 +59,14 @@ class MetronomeSettings(SchedulerSettings):
         """Those absent from a beat may be remembered."""
         return self.absent == "remember"
 
-    @model_validator(mode="after")
-    def _range(self) -> "MetronomeSettings":
-        if self.min_steps > self.max_steps:
-            raise ValueError(
-                f"min_steps is {self.min_steps}; allowed: at least 1 and at most max_steps, "
-                f"which is {self.max_steps}"
-            )
-        return self
 
-
-class Metronome:
+class Metronome(GroupDeadlines):
     """Gives each client the first beat that it can reach with at least Q_min steps."""
 
     def __init__(self, settings: MetronomeSettings) -> None:
         self.settings = settings
         self._beats = Beats(settings.min_steps, settings.latest)
+        super().__init__(self._beats, self._merge)
         self._has_begun = False  # the first merge is done, and there are beats
         self._waiting: dict[ClientId, Member] = {}  # have warmed up and wait for the first merge
         self._early: list[BufferId] = []  # of complete beats, to be merged with the next
@@ -139,19 +132,19 @@ class Metronome:
         return [roster.commit((GENERAL,), at), *self._assign_all(roster, first, at)]
 
     def _stop_awaiting(
-        self, roster: Roster, beat: Beat, member: Member, at: Seconds
+        self, roster: Roster, beat: ArrivalGroup, member: Member, at: Seconds
     ) -> list[Command]:
         """Merge a beat that is complete; one that is so before an earlier one waits for that."""
         del beat.awaited[member.client]
         if beat.awaited:
             return []
-        if beat is self._beats.first:
+        if beat is self._beats.in_order()[0]:
             return self._merge(roster, beat, at)
         self._beats.close(beat)
         self._early.append(beat.id)
         return self._assign_all(roster, beat.arrived.values(), at)
 
-    def _merge(self, roster: Roster, beat: Beat, at: Seconds) -> list[Command]:
+    def _merge(self, roster: Roster, beat: ArrivalGroup, at: Seconds) -> list[Command]:
         """Merge what has come, with what came early or late; those that have arrived go on."""
         self._beats.close(beat)
         buffers = [b for b in (beat.id, *self._early, GENERAL) if b in roster.unmerged]
@@ -184,14 +177,14 @@ class Metronome:
         """The first beat with at least Q_min steps in it, and the order to train."""
         pace, period = _pace(member), self._period(roster)
         beat, is_new = self._beats.within_reach(pace, at, period)
-        steps = min(pace.steps_within(beat.ends - at), self.settings.max_steps)
+        steps = min(pace.steps_within(beat.expected - at), self.settings.max_steps)
         if self.settings.absent == "catch-up":
-            self._spans[member.client] = max(1, round((beat.ends - at) / period))
+            self._spans[member.client] = max(1, round((beat.expected - at) / period))
         beat.awaited[member.client] = member
         start = roster.start(member, steps, at, beat.id)
         if not is_new:
             return [start]
-        return [SetDeadline(at=beat.deadline, group=beat.id, due=beat.ends), start]
+        return [SetDeadline(at=beat.deadline, group=beat.id, due=beat.expected), start]
 
     def _period(self, roster: Roster) -> Seconds:
         """How long the next beat lasts; who has not answered yet counts as slower than all."""
@@ -203,40 +196,6 @@ class Metronome:
         settings = self.settings
         enough = settings.covered * roster.total()
         return beat_period(clients, settings.min_steps, settings.max_steps, enough)
-
-    def deadline_of(self, group: GroupId) -> Seconds | None:
-        """Until when a beat is waited for."""
-        beat = self._beats.get(group)
-        return beat.deadline if beat else None
-
-    @property
-    def next_deadline(self) -> Seconds:
-        """The earliest deadline of a beat that somebody is due at."""
-        return self._beats.next_deadline
-
-    def pass_deadlines(
-        self, roster: Roster, before: Seconds, including: GroupId | None = None
-    ) -> list[Command]:
-        """Merge the beats whose time is up, in order, each at its deadline."""
-        commands: list[Command] = []
-        while (beat := self._beats.first_due(before, including)) is not None:
-            commands += self._merge(roster, beat, beat.deadline)
-        return commands
-
-    @property
-    def open_beats(self) -> list[Beat]:
-        """The beats that have not merged, in the order of their ends."""
-        return list(self._beats)
-
-    @property
-    def early_buffers(self) -> list[BufferId]:
-        """What came so early that it waits for the next merge."""
-        return self._early.copy()
-
-    @property
-    def waits_for_first_merge(self) -> list[ClientId]:
-        """Who has warmed up while the beats have not begun."""
-        return list(self._waiting)
 
     def to_json(self) -> dict[str, Any]:
         """The beats, and who waits for the first of them."""

@@ -5,19 +5,27 @@ and unmerged updates. A new scheduler is one small class with this interface (th
 `immediate.py`). To look at its schedule alone: `fedcompass.simulate(experiment, executor="none")`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from fedcompass.scheduling.arrival_groups import ArrivalGroup, AwaitedGroups
 from fedcompass.scheduling.commands import Command, StartTraining
 from fedcompass.scheduling.pace import PaceSettings
 from fedcompass.scheduling.roster import Member, Roster, Weights
 from fedcompass.settings import Settings
 from fedcompass.vocabulary import GroupId, Seconds, Steps
 
-__all__ = ["FixedStepsSettings", "NoDeadlines", "Policy", "SchedulerSettings"]
+__all__ = [
+    "FixedStepsSettings",
+    "GroupDeadlines",
+    "NoDeadlines",
+    "Policy",
+    "SchedulerSettings",
+    "StepRangeSettings",
+]
 
 
 class SchedulerSettings(Settings):
@@ -50,6 +58,25 @@ class FixedStepsSettings(SchedulerSettings):
     """Q: local steps of every task."""
 
 
+class StepRangeSettings(SchedulerSettings):
+    """What a scheduler can be told that chooses a task's steps from a range."""
+
+    min_steps: int = Field(default=40, ge=1)
+    """Q_min: fewest local steps of a task."""
+
+    max_steps: int = Field(default=200, ge=1)
+    """Q_max: most local steps of a task."""
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.min_steps > self.max_steps:
+            raise ValueError(
+                f"min_steps is {self.min_steps}; allowed: at least 1 and at most max_steps, "
+                f"which is {self.max_steps}"
+            )
+        return self
+
+
 class Policy(Protocol):
     """Decides who trains how long and when to merge. Pure: no clock, no I/O, no randomness.
 
@@ -57,7 +84,8 @@ class Policy(Protocol):
 
     Commands are made by the roster: `start`, `fold`, `commit`. Each changes the roster when it is
     called, so call them in the order in which they are returned, and return every one. A policy
-    without deadlines inherits their three methods from `NoDeadlines`.
+    without deadlines inherits their three methods from `NoDeadlines`, one whose groups have some
+    from `GroupDeadlines`.
     """
 
     @property
@@ -134,3 +162,38 @@ class NoDeadlines:
     ) -> list[Command]:
         """Nothing is ever due."""
         return []
+
+
+class GroupDeadlines:
+    """The part of `Policy` about deadlines, where each group has one.
+
+    Args:
+        groups: those that are open.
+        merge: closes a group at a time, and merges what it has.
+    """
+
+    def __init__(
+        self,
+        groups: AwaitedGroups,
+        merge: Callable[[Roster, ArrivalGroup, Seconds], list[Command]],
+    ) -> None:
+        self.open_groups, self._merge_group = groups, merge
+
+    def deadline_of(self, group: GroupId) -> Seconds | None:
+        """Until when an open group is waited for (T_max)."""
+        found = self.open_groups.get(group)
+        return found.deadline if found else None
+
+    @property
+    def next_deadline(self) -> Seconds:
+        """The earliest of them, infinite if no group is open."""
+        return self.open_groups.next_deadline
+
+    def pass_deadlines(
+        self, roster: Roster, before: Seconds, including: GroupId | None = None
+    ) -> list[Command]:
+        """Merge the groups that are due, in order of (deadline, opening), each at its deadline."""
+        commands: list[Command] = []
+        while (due := self.open_groups.first_due(before, including)) is not None:
+            commands += self._merge_group(roster, due, due.deadline)
+        return commands

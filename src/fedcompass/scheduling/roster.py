@@ -207,15 +207,7 @@ class Roster:
 
     def take_back(self, returned: UpdateReturned) -> None:
         """Let an update that a merge left out wait among those for any merge."""
-        fold = Fold(
-            at=returned.at,
-            client=returned.client,
-            task=returned.task,
-            buffer=GENERAL,
-            staleness=returned.staleness,
-            share=returned.share,
-            steps=returned.steps,
-        )
+        fold = Fold(**asdict(returned), buffer=GENERAL)
         self.unmerged.setdefault(GENERAL, []).append(fold)
 
     def to_json(self) -> dict[str, Any]:

@@ -4,10 +4,10 @@ A simulation is a generator: it hands jobs to its executor when tasks are dispat
 only when it needs a result, so that many simulations can share one executor.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import count
 from math import inf
-from typing import Any, Protocol, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.coordinator import Coordinator, Order, Update
@@ -25,6 +25,9 @@ from fedcompass.simulation.happenings import Arrival, Departure, Happening, Pass
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, Steps, TaskId
 
 __all__ = ["Observer", "Simulation"]
+
+Observer: TypeAlias = Callable[["Simulation"], Generator[Job, Any, None]]
+"""Called after every event; yields jobs whose results it needs, as the simulation does."""
 
 
 class Simulation:
@@ -79,22 +82,24 @@ class Simulation:
         self._dropout_moment = Stream(fleet.seed, "dropout moment")
         self._model_bytes = coordinator.model.nbytes
 
-    def run(self, observer: "Observer | None" = None) -> Generator[Job, Any, None]:
+    def run(self, observer: Observer | None = None) -> Generator[Job, Any, None]:
         """Everything from now to the horizon; yields each job when its result is needed."""
         if not any(self._rounds):
             self._begin()
         while (yield from self._goes_on()):
             yield from self._advance()
             if observer is not None:
-                observer.after_event(self)
-                if self._queue.between_instants and observer.wants_checkpoint():
-                    yield from self.evaluations.collect(but=0)
-                    observer.checkpoint(self)
+                yield from observer(self)
         self.evaluations.before(self._end(), self.coordinator)
         self.evaluations.final(self.now, self.coordinator)
         yield from self.evaluations.collect(but=0)
         for job in self._jobs.values():
             self._drop(job)
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether `to_json` keeps the order of all that is to come: no instant is half over."""
+        return self._queue.between_instants
 
     def _begin(self) -> None:
         self.evaluations.start(self.coordinator)
@@ -342,19 +347,3 @@ class Simulation:
                 self._queue.add_change(entry["at"], Return(entry["client"]))
             case kind:
                 raise ValueError(f"unknown kind {kind!r}")
-
-
-class Observer(Protocol):
-    """Watches a simulation and says when it should be saved."""
-
-    def after_event(self, simulation: Simulation) -> None:
-        """Something happened."""
-        ...
-
-    def wants_checkpoint(self) -> bool:
-        """Whether to save now."""
-        ...
-
-    def checkpoint(self, simulation: Simulation) -> None:
-        """Save: every evaluation asked for is in, and the state is between two events."""
-        ...

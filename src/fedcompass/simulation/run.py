@@ -155,7 +155,9 @@ def _experiment(
     if kept is not None and isinstance(folder, RunFolder) and folder.begun:
         check_same_code(folder, kept)
     chosen = given or kept or Experiment()
-    own = _on_problem(chosen, problem) if problem is not None else None
+    own = None
+    if problem is not None:
+        own = chosen.on_problem(*fingerprint_of(problem, build_module(problem, chosen.seed)))
     if not isinstance(folder, RunFolder) or kept is None:
         return own or chosen
     if kept.problem is not None:
@@ -169,11 +171,6 @@ def _experiment(
         return kept
     write_experiment(folder, own)
     return own
-
-
-def _on_problem(experiment: Experiment, problem: Problem) -> Experiment:
-    module = build_module(problem, experiment.seed)
-    return experiment.on_problem(*fingerprint_of(problem, module))
 
 
 def _check_same_problem(folder: RunFolder, kept: Experiment, own: Experiment | None) -> None:
@@ -304,18 +301,12 @@ class Run:
         self,
         on_progress: Callable[[Simulation], None] | None = None,
         checkpoint_every: Seconds = CHECKPOINT_EVERY,
+        stops: Callable[[], bool] = lambda: False,
     ) -> Generator[Job, Any, None]:
-        """The simulation's generator, kept in the folder if there is one."""
-        return self.simulation.run(self.saver(on_progress, checkpoint_every))
+        """The simulation's generator, kept in the folder if there is one.
 
-    def saver(
-        self,
-        on_progress: Callable[[Simulation], None] | None = None,
-        checkpoint_every: Seconds = CHECKPOINT_EVERY,
-    ) -> Saver:
-        """What keeps the run in its folder, if there is one.
-
-        A new run is saved at once, unless it is never to be saved.
+        A new run is saved at once, unless it is never to be saved. One that is asked to stop ends
+        with `Paused` soon after.
         """
         saver = Saver(
             self._folder,
@@ -323,16 +314,12 @@ class Run:
             identity=self._identity,
             every=checkpoint_every,
             on_progress=on_progress,
+            stops=stops,
         )
         if self._is_new and isfinite(checkpoint_every):
             # Events without a checkpoint thus mean that the checkpoint was lost.
-            saver.checkpoint(self.simulation)
-        return saver
-
-    @property
-    def has_folder(self) -> bool:
-        """Whether the run is kept in one."""
-        return self._folder is not None
+            saver.save(self.simulation)
+        return self.simulation.run(saver.after_event)
 
     def result(self) -> Result:
         """What came out; written to the folder if there is one."""

@@ -1,24 +1,29 @@
 """Keeping a simulation so that it can be stopped at any moment and resumed to the same result."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from time import monotonic
 from typing import Any
 
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
-from fedcompass.errors import CheckpointError
+from fedcompass.errors import CheckpointError, FedcompassError
 from fedcompass.runs.checkpoint import Checkpoint
 from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal
 from fedcompass.simulation.engine import Simulation
+from fedcompass.simulation.executors import Job
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Saver", "restore"]
+__all__ = ["Paused", "Saver", "restore"]
 
 _SHOWN_EVERY: Seconds = 1.0  # wall-clock time until a live page sees what has happened
 
 
+class Paused(FedcompassError):
+    """The run was put away; its folder, if it has one, holds where it stood."""
+
+
 class Saver:
-    """An `Observer` that saves to a run's folder now and then, and reports progress.
+    """Saves a simulation to a run's folder now and then, reports progress, and stops when asked.
 
     Args:
         folder: where to; None saves nothing.
@@ -26,6 +31,7 @@ class Saver:
         identity: facts kept there too, by which a resumed run is told from another.
         every: seconds of wall-clock time between two checkpoints: what a crash can cost at most.
         on_progress: called after every event.
+        stops: whether to pause, after saving once more.
     """
 
     def __init__(
@@ -35,32 +41,42 @@ class Saver:
         *,
         identity: Mapping[str, Any],
         every: Seconds,
-        on_progress: Callable[[Simulation], None] | None = None,
+        on_progress: Callable[[Simulation], None] | None,
+        stops: Callable[[], bool],
     ) -> None:
         self._folder, self._journal, self._every = folder, journal, every
         self._identity = identity
-        self._on_progress = on_progress
+        self._on_progress, self._stops = on_progress, stops
         self._saved_at = self._shown_at = monotonic()
 
-    def after_event(self, simulation: Simulation) -> None:
-        """Report progress, and let readers of the folder see it."""
+    def after_event(self, simulation: Simulation) -> Generator[Job, Any, None]:
+        """An `Observer`: report progress, let readers of the folder see it, and save if it is time.
+
+        Raises:
+            Paused: it was asked to stop.
+        """
         if self._on_progress is not None:
             self._on_progress(simulation)
-        if self._journal is not None and monotonic() - self._shown_at >= _SHOWN_EVERY:
-            self._show(simulation, self._journal)
-
-    def _show(self, simulation: Simulation, journal: FileJournal) -> None:
-        journal.show()
-        if self._folder is not None:
+        if self._folder is None or self._journal is None:
+            self._pause_if_asked()
+            return
+        if monotonic() - self._shown_at >= _SHOWN_EVERY:
+            self._journal.show()
             self._folder.write_metrics(simulation.evaluations.rows)
-        self._shown_at = monotonic()
+            self._shown_at = monotonic()
+        if simulation.can_be_saved and (
+            self._stops() or monotonic() - self._saved_at >= self._every
+        ):
+            yield from simulation.evaluations.collect(but=0)
+            self.save(simulation)
+            self._pause_if_asked()
 
-    def wants_checkpoint(self) -> bool:
-        """Whether it is time again."""
-        return self._folder is not None and monotonic() - self._saved_at >= self._every
+    def _pause_if_asked(self) -> None:
+        if self._stops():
+            raise Paused("stopped")
 
-    def checkpoint(self, simulation: Simulation) -> None:
-        """Write everything a resumed run needs."""
+    def save(self, simulation: Simulation) -> None:
+        """Write everything a resumed run needs, while all that was to be measured is."""
         if self._folder is None or self._journal is None:
             return
         tensors, facts = simulation.coordinator.state(simulation.starts())

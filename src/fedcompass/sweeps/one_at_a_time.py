@@ -8,7 +8,8 @@ from fedcompass.experiment import Experiment
 from fedcompass.simulation.executors import SerialExecutor
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import drive
-from fedcompass.sweeps.pausable import Paused, opened, pausable_steps
+from fedcompass.simulation.saving import Paused
+from fedcompass.sweeps.pausable import opened
 from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.device import device_name
 from fedcompass.training.problem import Problem
@@ -45,7 +46,7 @@ def carry_out(
         problem = problem or build_problem(experiment)
         executor = SerialExecutor(problem, experiment.local, experiment.seed, device)
         with opened(experiment, problem, executor, path=path, device=device) as run:
-            drive(pausable_steps(run, stops), executor)
+            drive(run.steps(stops=stops), executor)
             return record_of(run.result(), device_name(device))
     except Paused:
         return None

@@ -1,66 +1,19 @@
 """A run that can be put away between two events and taken up again by the next sweep."""
 
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from fedcompass.errors import CheckpointError, FedcompassError, JournalError, TaskFailed
+from fedcompass.errors import CheckpointError, FedcompassError, JournalError
 from fedcompass.experiment import Experiment
 from fedcompass.runs.folder import RunFolder
-from fedcompass.simulation.engine import Observer, Simulation
-from fedcompass.simulation.executors import Executor, Job
+from fedcompass.simulation.executors import Executor
 from fedcompass.simulation.experiment_folder import create_run, experiment_of, resume_run
-from fedcompass.simulation.run import CHECKPOINT_EVERY, Run
-from fedcompass.sweeps.record import one_line
+from fedcompass.simulation.run import Run
 from fedcompass.training.problem import Problem
-from fedcompass.vocabulary import Seconds
 
-__all__ = ["Paused", "discard_folder", "opened", "pausable_steps"]
-
-
-class Paused(FedcompassError):
-    """The run was put away; its folder, if it has one, holds where it stood."""
-
-
-def pausable_steps(
-    run: Run, stops: Callable[[], bool], checkpoint_every: Seconds = CHECKPOINT_EVERY
-) -> Generator[Job, Any, None]:
-    """A run's steps, which end with `Paused` soon after it is asked to stop.
-
-    Whatever else goes wrong in them is an error of ours, too.
-    """
-    saver = run.saver(checkpoint_every=checkpoint_every)
-    try:
-        yield from run.simulation.run(_Pausing(saver, stops, keeps=run.has_folder))
-    except FedcompassError:
-        raise
-    except Exception as error:  # one run must not end a sweep
-        raise TaskFailed(one_line(error)) from error
-
-
-class _Pausing:
-    """An `Observer` around another: saves once more, then pauses; at once if nothing is kept."""
-
-    def __init__(self, inner: Observer, stops: Callable[[], bool], *, keeps: bool) -> None:
-        self._inner, self._stops, self._keeps = inner, stops, keeps
-
-    def after_event(self, simulation: Simulation) -> None:
-        """Pause, if there is nowhere to save."""
-        self._inner.after_event(simulation)
-        if not self._keeps and self._stops():
-            raise Paused("stopped")
-
-    def wants_checkpoint(self) -> bool:
-        """Whether it is time again, or time to stop."""
-        return self._stops() or self._inner.wants_checkpoint()
-
-    def checkpoint(self, simulation: Simulation) -> None:
-        """Save, and pause if it is time to."""
-        self._inner.checkpoint(simulation)
-        if self._stops():
-            raise Paused("stopped")
+__all__ = ["discard_folder", "opened"]
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """What runs on a Ray cluster: an actor for one GPU or one CPU slot that carries out runs."""
 
+from functools import partial
+
 from fedcompass.experiment import Experiment
 from fedcompass.own_code import find
 from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
 from fedcompass.sweeps.ray_problems import PackedProblem, ProblemReceiver
 from fedcompass.sweeps.record import Record
-from fedcompass.sweeps.stacked_runs import StackedRuns
+from fedcompass.sweeps.stacked_runs import stacked_runs
 from fedcompass.sweeps.stopping import Stop
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
@@ -39,22 +41,16 @@ class RayWorker:
         stop = Stop(budget)
         problems = {e.key(): self._unpacked(e, packed) for e, packed in batch}
         if not self._stacked:
-            records = [
-                carry_out(
-                    experiment,
-                    device=self._device,
-                    path=None,
-                    stops=stop.is_due,
-                    problem=problems[experiment.key()],
-                )
-                for experiment, _ in batch
-            ]
-            return [record for record in records if record is not None]
-        stacked_runs = StackedRuns(
+            alone = partial(carry_out, device=self._device, path=None, stops=stop.is_due)
+            made = (alone(e, problem=problems[e.key()]) for e, _ in batch)
+            return [record for record in made if record is not None]
+        records = stacked_runs(
+            [experiment for experiment, _ in batch],
             device=self._device,
             max_stack=self._max_stack,
             live=None,
             place=nowhere,
             stops=stop.is_due,
+            problems=problems,
         )
-        return list(stacked_runs.records(iter([experiment for experiment, _ in batch]), problems))
+        return list(records)

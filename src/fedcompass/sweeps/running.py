@@ -12,7 +12,7 @@ from fedcompass.sweeps.in_processes import in_processes
 from fedcompass.sweeps.one_at_a_time import Place, one_at_a_time
 from fedcompass.sweeps.pending import Pending
 from fedcompass.sweeps.record import Record
-from fedcompass.sweeps.stacked_runs import StackedRuns
+from fedcompass.sweeps.stacked_runs import stacked_runs
 from fedcompass.sweeps.stopping import Stop
 from fedcompass.sweeps.store import Store
 from fedcompass.training.device import check_device
@@ -115,10 +115,9 @@ def _here(
     check_device(device)
     count = min(workers or os.cpu_count() or 1, max(len(pending), 1))
     if chosen == "stacked":
-        stacked_runs = StackedRuns(
-            device=device, max_stack=max_stack, live=live, place=place, stops=stop.is_due
+        return stacked_runs(
+            pending, device=device, max_stack=max_stack, live=live, place=place, stops=stop.is_due
         )
-        return stacked_runs.records(pending)
     if chosen == "processes" and count > 1:
         return in_processes(pending, workers=count, place=place, stop=stop)
     return one_at_a_time(pending, device=device, place=place, stops=stop.is_due)

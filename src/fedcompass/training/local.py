@@ -177,11 +177,22 @@ class LocalTrainer:
         """
         rate = self.settings.learning_rate * self.settings.rate_scale(steps_before, steps)
         taken = self._steps if privacy is None else self._private_steps()
+
+        def begun() -> Step:
+            begin()
+            return partial(self._step, taken)
+
         try:
-            if privacy is None:
-                self._run(start, client, local_round, steps, rate)
-            else:
-                self._run_privately(start, client, local_round, steps, rate, privacy)
+            begin, draw = self._round(start, client, local_round, rate, privacy)
+            take_steps(
+                begun,
+                draw,
+                steps,
+                seed=self.seed,
+                client=client,
+                local_round=local_round,
+                device=self.device,
+            )
         except Exception as error:
             raise TaskFailed(
                 f"client {client} failed in local round {local_round} ({steps} steps): "
@@ -193,45 +204,32 @@ class LocalTrainer:
         end = taken.model.collect().to(there)
         return change_or_model(payload, start, end, out=out or self.layout.empty(there))
 
-    def _run(
-        self, start: FlatState, client: int, local_round: int, steps: int, rate: float
-    ) -> None:
-        samples = self.problem.clients[client]
-
-        def begin() -> Step:
-            self._steps.begin(start, rate)
-            return partial(self._step, self._steps)
-
-        draw = partial(samples.batches, size=self.settings.batch_size)
-        self._take(begin, draw, client, local_round, steps)
-
-    def _run_privately(
+    def _round(
         self,
         start: FlatState,
         client: int,
         local_round: int,
-        steps: int,
         rate: float,
-        plan: "PrivacyPlan",
-    ) -> None:
+        plan: "PrivacyPlan | None",
+    ) -> tuple[Callable[[], None], Draw]:
+        """How a round begins, and what it trains on."""
+        samples = self.problem.clients[client]
+        if plan is None:
+            plain = partial(samples.batches, size=self.settings.batch_size)
+            return partial(self._steps.begin, start, rate), plain
         from fedcompass.training.private_steps import (
             check_buffers,
             poisson_batches,
             simulated_draws,
         )
 
-        taken, samples = self._private_steps(), self.problem.clients[client]
-        draws = simulated_draws(self.seed, client, local_round)
-
-        def begin() -> Step:
-            taken.begin_private(start, rate, plan, draws)
-            return partial(self._step, taken)
+        taken, draws = self._private_steps(), simulated_draws(self.seed, client, local_round)
 
         def draw(_key: int, steps: int) -> Iterator[Any]:
-            return poisson_batches(samples, plan.sample_rate, draws, steps)
+            yield from poisson_batches(samples, plan.sample_rate, draws, steps)
+            check_buffers(start, taken.model.collect())  # the last step is done
 
-        self._take(begin, draw, client, local_round, steps)
-        check_buffers(start, taken.model.collect())
+        return partial(taken.begin_private, start, rate, plan, draws), draw
 
     def _private_steps(self) -> "PrivateSteps":
         if self._private is None:
@@ -240,19 +238,6 @@ class LocalTrainer:
             module = build_module(self.problem, self.seed)
             self._private = PrivateSteps(module, self.settings, self.problem.loss, self.device)
         return self._private
-
-    def _take(
-        self, begin: Callable[[], Step], draw: Draw, client: int, local_round: int, steps: int
-    ) -> None:
-        take_steps(
-            begin,
-            draw,
-            steps,
-            seed=self.seed,
-            client=client,
-            local_round=local_round,
-            device=self.device,
-        )
 
     def _step(
         self, taken: ModelSteps, batch: tuple[Inputs, Tensor], augmenting: torch.Generator

@@ -19,7 +19,6 @@ from fedcompass.training.problem import Loss, checked_loss
 __all__ = [
     "OURS",
     "BalancedAccuracy",
-    "Concordance",
     "Mean",
     "Metric",
     "OverAll",
@@ -171,34 +170,20 @@ class BalancedAccuracy:
         return float((torch.as_tensor(self._hits)[occurs].double() / targets[occurs]).mean())
 
 
-class Concordance:
+def _concordance(outputs: Tensor, targets: Tensor) -> float:
     """Concordance index: how often the higher score goes with the earlier event.
 
     Outputs are scores [samples, 1]; targets (event, time) [samples, 2]. Of each pair that can be
     compared (an event, and anybody later, or censored at the same time) it is 1 if the event has
-    the higher score, one half if the scores are equal. Keeps every score: a pair may lie in two
-    batches.
+    the higher score, one half if the scores are equal; not a number if there is no such pair.
     """
-
-    def __init__(self, _loss: Loss) -> None:
-        self._scores: list[Tensor] = []
-        self._targets: list[Tensor] = []
-
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Keep the scores and the truth."""
-        self._scores.append(outputs[:, 0])
-        self._targets.append(targets)
-
-    def value(self) -> float:
-        """Mean over the pairs; not a number if there is none."""
-        scores, truth = torch.cat(self._scores), torch.cat(self._targets)
-        event, time = truth[:, 0] > 0, truth[:, 1]
-        later = time[None] > time[:, None]
-        censored_then = (time[None] == time[:, None]) & ~event[None]
-        pairs = event[:, None] & (later | censored_then)
-        right = (scores[:, None] > scores[None]).double()
-        right += 0.5 * (scores[:, None] == scores[None])
-        return float(right[pairs].mean())
+    scores, event, time = outputs[:, 0], targets[:, 0] > 0, targets[:, 1]
+    later = time[None] > time[:, None]
+    censored_then = (time[None] == time[:, None]) & ~event[None]
+    pairs = event[:, None] & (later | censored_then)
+    right = (scores[:, None] > scores[None]).double()
+    right += 0.5 * (scores[:, None] == scores[None])
+    return float(right[pairs].mean())
 
 
 OURS: dict[str, Callable[[Loss], Metric]] = {
@@ -206,7 +191,7 @@ OURS: dict[str, Callable[[Loss], Metric]] = {
     "accuracy": lambda _: Mean(_hits),
     "balanced_accuracy": BalancedAccuracy,
     "binary_accuracy": lambda _: Mean(_binary_hits),
-    "concordance": Concordance,
+    "concordance": partial(OverAll, _concordance),
     "dice": lambda _: Mean(_dice_scores),
     "mse": lambda _: Mean(_squared_errors),
     "mae": lambda _: Mean(_absolute_errors),

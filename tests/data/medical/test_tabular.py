@@ -25,11 +25,8 @@ def copied(root: Path, name: str, to: Path) -> Path:
 def test_heart_has_flambys_sizes_in_every_center(real_medical: RealData) -> None:
     dataset = load("fed-heart-disease", real_medical("fed_heart_disease"))
     rows = census(dataset, HEART)
-    assert [(row.train, row.test) for row in rows] == [row.published for row in rows]
-    totals = [
-        (row.train_labels[0] + row.test_labels[0], row.train_labels[1] + row.test_labels[1])
-        for row in rows
-    ]
+    assert [row.sizes for row in rows] == [row.published for row in rows]
+    totals = [tuple(map(sum, zip(*row.labels, strict=True))) for row in rows]
     assert totals == [(164, 139), (163, 98), (1, 45), (29, 101)]  # counted in the files
     assert dataset.input_shape == (13,)
 
@@ -48,9 +45,9 @@ def test_heart_is_standardized_on_each_centers_training_part(real_medical: RealD
 def test_brca_has_flambys_sizes_and_events(real_medical: RealData) -> None:
     dataset = load("fed-tcga-brca", real_medical("fed_tcga_brca"))
     rows = census(dataset, BRCA)
-    assert [(row.train, row.test) for row in rows] == [row.published for row in rows]
-    assert [row.train_labels[1] for row in rows] == [45, 35, 14, 16, 7, 2]
-    assert [row.test_labels[1] for row in rows] == [14, 4, 8, 3, 2, 1]
+    assert [row.sizes for row in rows] == [row.published for row in rows]
+    assert [row.labels[0][1] for row in rows] == [45, 35, 14, 16, 7, 2]
+    assert [row.labels[1][1] for row in rows] == [14, 4, 8, 3, 2, 1]
     assert dataset.input_shape == (39,)
     assert dataset.train_targets.shape == (866, 2)
 

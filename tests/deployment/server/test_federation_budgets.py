@@ -19,8 +19,7 @@ from tests.deployment.fake_network import (
 
 from fedcompass.cli.deploy_words import summary_line
 from fedcompass.deployment.operator.run_view import RunView
-from fedcompass.deployment.wire.messages import Facts
-from fedcompass.deployment.wire.transport import NodeId, Reply
+from fedcompass.deployment.wire.transport import Greeting, NodeId, Reply
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -38,10 +37,10 @@ def private(most: int) -> Callable[[Reply, int], Reply]:
     """A site that can afford so many tasks."""
 
     def spoil(reply: Reply, number: int) -> Reply:
-        spent = {"epsilon": 1.3 * min(number, most), "delta": 1e-5}
+        told = replace(reply, epsilon=1.3 * min(number, most), delta=1e-5)
         if number > most:
-            return replace(reply, payload=None, facts={**spent, "budget_spent": True}, error=WHY)
-        return replace(reply, facts={**reply.facts, **spent})
+            return replace(told, payload=None, budget_spent=True, error=WHY)
+        return told
 
     return spoil
 
@@ -112,12 +111,10 @@ def test_every_update_is_journalled_with_what_its_site_has_spent(tmp_path: Path)
     assert all("epsilon" not in fold for fold in folds if fold["client"] != "site-1")
 
 
-@pytest.mark.parametrize("nonsense", [-1.0, float("nan"), float("inf"), "much", True, 10**400])
-def test_an_epsilon_that_cannot_be_is_not_written_down(tmp_path: Path, nonsense: Any) -> None:
+@pytest.mark.parametrize("nonsense", [-1.0, float("nan"), float("inf")])
+def test_an_epsilon_that_cannot_be_is_not_written_down(tmp_path: Path, nonsense: float) -> None:
     network = network_of()
-    network.sites[101].spoil = lambda reply, _: replace(
-        reply, facts={**reply.facts, "epsilon": nonsense, "delta": 1e-5}
-    )
+    network.sites[101].spoil = lambda reply, _: replace(reply, epsilon=nonsense, delta=1e-5)
     federation(tmp_path, network, settings(min_clients=3)).run()
     assert not [r for r in records(tmp_path) if "epsilon" in r or "privacy" in r]
 
@@ -153,8 +150,8 @@ def test_a_site_with_a_larger_budget_may_come_back(tmp_path: Path) -> None:
 
 
 def departure(node: int, samples: int = 20) -> Reply:
-    facts: Facts = {"site": f"site-{node - 100}", "samples": samples, "budget_spent": True}
-    return Reply("", node, None, facts, WHY)
+    greeting = Greeting(f"site-{node - 100}", samples)
+    return Reply(message="", node=node, error=WHY, greeting=greeting, budget_spent=True)
 
 
 @pytest.mark.parametrize("given_up", [False, True])

@@ -208,7 +208,10 @@ def test_a_task_for_a_site_that_is_found_gone_at_the_same_moment_goes_nowhere(
     (left,) = [r for r in records(tmp_path) if r.get("event") == "ClientLost"]
     assert given[-1]["client"] == left["client"] == "site-1"
     assert set(running.coordinator.scheduler.roster.members) == {"site-2"}
-    assert all(sent.client != "site-1" for sent in running._dispatcher.sent.values())
+    assert all(
+        sent.order is None or sent.order.client != "site-1"
+        for sent in running._dispatcher.sent.values()
+    )
 
 
 def test_a_failed_task_is_asked_again_more_and_more_slowly_and_then_the_site_is_left_alone(
@@ -238,7 +241,7 @@ def test_a_site_that_stops_early_counts_with_the_steps_it_did(tmp_path: Path) ->
     network = network_of(0.1, 0.2)
 
     def two_steps(reply: Any, number: int) -> Any:
-        return replace(reply, facts={**reply.facts, "steps_done": 2})
+        return replace(reply, steps_done=2)
 
     network.sites[102].spoil = two_steps
     running = federation(tmp_path, network)
@@ -254,7 +257,7 @@ def test_a_site_that_stops_early_counts_with_the_steps_it_did(tmp_path: Path) ->
 
 def test_an_ordinary_flower_client_joins_through_its_first_answer(tmp_path: Path) -> None:
     network = network_of(0.1, 0.2)
-    network.sites[102].knows_queries = False
+    network.sites[102].greets = False
     network.sites[102].name = None
     summary = federation(tmp_path, network).run()
     assert set(summary.sites) == {"site-1", "102"}

@@ -11,12 +11,10 @@ from safetensors.torch import load_file
 from tests.deployment.fake_network import SentModel
 
 import fedcompass.deployment as deployment
-from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.serve import serve
-from fedcompass.deployment.wire.messages import Facts, Kind
-from fedcompass.deployment.wire.transport import NodeId, Reply
+from fedcompass.deployment.wire.transport import Assignment, Greeting, NodeId, Reply
 from fedcompass.errors import SettingsError
 from fedcompass.report import RunFiles
 from fedcompass.runs.curve import metrics_of
@@ -55,17 +53,19 @@ class AtOnce:
     def nodes(self) -> set[NodeId]:
         return {1, 2}
 
-    def push(
-        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: float
-    ) -> str | None:
+    def greeting(self, node: NodeId) -> Greeting:
+        return Greeting(samples=7)
+
+    def push(self, node: NodeId, assignment: Assignment) -> str | None:
         message = f"{len(self.replies)} {time.monotonic_ns()}"
-        told: Facts = {"samples": 7}
-        if model is not None:
-            self.numbers_sent.add(model.trainable.numel())
-        if kind == "train":
-            told = {"steps_done": facts["steps"], "seconds": 0.0, "task": facts["task"]}
+        self.numbers_sent.add(assignment.model.trainable.numel())
         self.replies[message] = Reply(
-            message, node, None if model is None else SentModel(model), told, None
+            message=message,
+            node=node,
+            payload=SentModel(assignment.model),
+            task=assignment.task,
+            steps_done=assignment.steps,
+            seconds=0.0,
         )
         return message
 

@@ -13,8 +13,7 @@ from fedcompass import Experiment, simulate
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.wire.messages import Facts, Kind
-from fedcompass.deployment.wire.transport import NodeId, Reply
+from fedcompass.deployment.wire.transport import Assignment, Greeting, NodeId, Reply
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -30,23 +29,25 @@ class Stage:
     def nodes(self) -> set[NodeId]:
         return set(range(1, len(self.samples) + 1))
 
-    def push(
-        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: float
-    ) -> str | None:
-        message = f"{kind} {facts.get('task', node)}"
-        if kind == "query":
-            number = int(node) - 1
-            told: Facts = {"samples": self.samples[number], "site": str(number)}
-            self.here.append(Reply(message, node, None, told, None))
-        else:
-            assert model is not None
-            self.held[int(facts["task"])] = (message, model)
+    def greeting(self, node: NodeId) -> Greeting:
+        number = int(node) - 1
+        return Greeting(str(number), self.samples[number])
+
+    def push(self, node: NodeId, assignment: Assignment) -> str | None:
+        message = f"task {assignment.task}"
+        self.held[assignment.task] = (message, assignment.model)
         return message
 
     def answer(self, event: dict[str, Any]) -> None:
         message, model = self.held.pop(event["task"])
-        facts: Facts = {"steps_done": event["steps_done"], "seconds": event["compute_seconds"]}
-        self.here.append(Reply(message, int(event["client"]) + 1, SentModel(model), facts, None))
+        reply = Reply(
+            message=message,
+            node=int(event["client"]) + 1,
+            payload=SentModel(model),
+            steps_done=event["steps_done"],
+            seconds=event["compute_seconds"],
+        )
+        self.here.append(reply)
 
     def departures(self) -> list[Reply]:
         return []

@@ -17,7 +17,6 @@ from fedcompass.deployment.server import grpc_transport
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.grpc_transport import GrpcTransport
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.messages import train_facts
 from fedcompass.deployment.wire.payloads import (
     Form,
     layout_digest,
@@ -25,7 +24,7 @@ from fedcompass.deployment.wire.payloads import (
     read_payload,
 )
 from fedcompass.deployment.wire.site_link import SiteLink
-from fedcompass.deployment.wire.transport import Reply
+from fedcompass.deployment.wire.transport import Assignment, Greeting, Reply
 from fedcompass.errors import LayoutMismatch, ProjectError
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -125,8 +124,8 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def push(transport: GrpcTransport, number: int, node: str = "north", steps: int = 3) -> str:
-    facts = train_facts(steps=steps, task=number, version=number, run="trial")
-    message = transport.push(node, "train", facts, INITIAL, 60.0)
+    assignment = Assignment(task=number, steps=steps, version=number, run="trial", model=INITIAL)
+    message = transport.push(node, assignment)
     assert message is not None
     return message
 
@@ -147,12 +146,10 @@ def test_a_site_is_known_by_its_certificate_and_what_it_said_when_it_came(
     papers: Papers, tmp_path: Path
 ) -> None:
     with serving(papers, tmp_path / "s") as transport:
-        assert transport.push("north", "query", {}, None, 60.0) is None
+        assert transport.greeting("north") is None
         with attending(papers, "north", tmp_path / "n", transport.port, samples=77):
             until(lambda: transport.nodes() == {"north"})
-            message = transport.push("north", "query", {}, None, 60.0)
-            assert message is not None
-            assert pulled(transport, message).facts == {"site": "north", "samples": 77}
+            assert transport.greeting("north") == Greeting("north", 77)
         until(lambda: transport.nodes() == set())
 
 
@@ -165,7 +162,7 @@ def test_a_task_comes_back_with_the_sites_model(papers: Papers, tmp_path: Path, 
         until(lambda: transport.nodes())
         reply = pulled(transport, push(transport, 7))
         assert (reply.node, reply.error) == ("north", None)
-        assert (reply.facts["task"], reply.facts["steps_done"]) == (7, 3)
+        assert (reply.task, reply.steps_done) == (7, 3)
         assert reply.payload is not None
         state = reply.payload.state(LAYOUT, INITIAL)
         expected = trained(INITIAL, 7, 3)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 def wrong(reply: Reply, _: int) -> Reply:
-    return replace(reply, facts={**reply.facts, "steps_done": -1})
+    return replace(reply, steps_done=-1)
 
 
 def with_a_quarantined_site(folder: Path) -> tuple[Federation, FakeNetwork]:

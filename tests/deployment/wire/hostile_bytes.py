@@ -23,17 +23,12 @@ import torch
 from tests.faults.tally import put_section
 from tests.secure_aggregation.conversations import Conversation, some_terms, vectors_for
 
-from fedcompass.aggregation import RefusedUpdate
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.operator.site_requests import make_request, read_request
-from fedcompass.deployment.server.grpc_transport import facts_of
-from fedcompass.deployment.server.replies import (
-    TaskReport,
-    read_greeting,
-    read_spent,
-    read_task_report,
-)
+from fedcompass.deployment.server.grpc_transport import reply_of
+from fedcompass.deployment.server.replies import checked_greeting, possible, spent_by
 from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire.answers import Received
 from fedcompass.deployment.wire.decoding import (
     MOST_MESSAGE_BYTES,
     read_answer_part,
@@ -48,7 +43,6 @@ from fedcompass.deployment.wire.payloads import payload_bytes, payload_pieces, r
 from fedcompass.deployment.wire.sum_parts import Begin, lacking, read_begin, read_lacking
 from fedcompass.deployment.wire.task_book import GivenTask, problem_of
 from fedcompass.errors import FedcompassError
-from fedcompass.scheduling.commands import StartTraining
 from fedcompass.secure_aggregation.codec import from_member, to_bytes, to_member
 
 TASK, DIGEST = "A" * 22, "0" * 64
@@ -56,7 +50,6 @@ MOST_GROWTH = 64  # MB: some dozens of the longest message
 LONG = 1000  # one of so many inputs is as long as a message may be, or longer
 
 LAYOUT = Layout.of(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)))
-ORDER = StartTraining(at=0.0, client="north", task=1, steps=3, version=0, group=None)
 GIVEN = GivenTask(
     id=TASK,
     site="north",
@@ -88,10 +81,11 @@ def read_answer(raw: bytes) -> None:
     if part.WhichOneof("kind") == "answer":
         problem = problem_of(GIVEN, part.answer)
         assert problem is None or problem.isprintable()
-        facts = facts_of(GIVEN, part.answer)
-        assert isinstance(read_task_report(facts, ORDER), TaskReport | RefusedUpdate)
-        assert all(0 <= value < float("inf") for value in read_spent(facts).values())
-        read_greeting(facts)  # of a site whose budget is spent
+        reply = reply_of(Received(GIVEN, part.answer, None, problem))
+        told = [*spent_by(reply).values(), possible(reply.seconds) or 0.0]
+        assert all(0 <= value < float("inf") for value in told)
+        assert isinstance(reply.steps_done, int)
+        checked_greeting(reply.greeting)  # of a site whose budget is spent
 
 
 def read_sum_message(raw: bytes) -> None:

@@ -97,7 +97,7 @@ def give(
         "form": "model",
         "payload_bytes": len(UPDATE),
     }
-    return service.give(**{**known, **fields})
+    return service.give(GivenTask(**{**known, **fields}))
 
 
 @asynccontextmanager

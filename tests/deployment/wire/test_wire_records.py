@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def test_a_transfer_has_some_grace_and_then_needs_its_rate() -> None:
 
 
 def give(book: TaskBook, site: str = "north", number: int = 1) -> GivenTask:
-    return book.give(
+    task = GivenTask(
         site=site,
         run="trial",
         number=number,
@@ -127,6 +128,7 @@ def give(book: TaskBook, site: str = "north", number: int = 1) -> GivenTask:
         form="model",
         payload_bytes=10,
     )
+    return book.give(task)
 
 
 def answer(task: GivenTask, content: str = B) -> pb.Answer:
@@ -181,6 +183,17 @@ def test_a_line_that_a_crash_cut_off_is_as_if_it_had_not_been(tmp_path: Path) ->
     first, _ = give(book), give(book, number=2)
     path.write_bytes(path.read_bytes()[:-10])
     assert TaskBook(path).open_tasks("north") == [first]
+
+
+@pytest.mark.parametrize("lost", ["id", "site"])
+def test_a_task_that_lacks_a_field_is_told(tmp_path: Path, lost: str) -> None:
+    path = tmp_path / "tasks.jsonl"
+    give(TaskBook(path))
+    record = json.loads(path.read_text())
+    del record["given"][lost]
+    path.write_text(json.dumps(record) + "\n")
+    with pytest.raises(RunFolderError, match=r"tasks\.jsonl is damaged"):
+        TaskBook(path)
 
 
 def test_a_book_of_another_kind_is_told(tmp_path: Path) -> None:

@@ -35,5 +35,5 @@ def test_without_matplotlib_the_install_line_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'fedcompass\[plot\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install -c constraints.txt '\.\[plot\]'"):
         draw_fleet(FLEET, tmp_path / "fleet.png")

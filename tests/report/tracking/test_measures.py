@@ -8,17 +8,18 @@ import pytest
 
 from fedcompass.experiment import Experiment
 from fedcompass.report.tracking.measures import (
-    JournalMeasures,
     Point,
     evaluation_point,
+    journal_point,
     summary_metrics,
 )
+from fedcompass.runs.tally import Tally
 from fedcompass.simulation.run import simulate
 
 
 def points_of(lines: list[dict[str, Any]]) -> list[Point]:
-    measures = JournalMeasures()
-    return [point for line in lines if (point := measures.take(line)) is not None]
+    tally = Tally()
+    return [point for line in lines if (point := journal_point(tally, line)) is not None]
 
 
 def start(at: float, client: str, task: int) -> dict[str, Any]:

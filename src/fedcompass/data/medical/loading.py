@@ -15,7 +15,7 @@ from fedcompass.data.medical.published import (
     MedicalSource,
 )
 from fedcompass.data.medical.volume_files import center_of, pairs_in, subjects_in
-from fedcompass.data.places import candidates, roots
+from fedcompass.data.places import candidates, searched
 from fedcompass.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ def find(source: MedicalSource, root: Path | None = None) -> tuple[Path, list[in
     for folder in candidates(source.folders, root):
         if present := sorted(set(_PRESENT[source.name](folder))):
             return folder, present
-    places = ", ".join(str(place) for place in roots(root))
-    folders = ", ".join(folder for folder in source.folders if folder != ".")
     raise DataError(
-        f"dataset {source.name!r} was not found in {places} (and there in {folders}); "
+        f"dataset {source.name!r} was not found in {searched(source.folders, root)}; "
         f"{source.obtain}, then name the folder with --data-root or $FEDCOMPASS_DATA"
     )
 

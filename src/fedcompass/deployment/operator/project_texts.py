@@ -124,7 +124,8 @@ What leaves this machine, and nothing else:
 - if something fails, one line of at most 300 characters: the error's own words. An error raised by
   `app.py` or a data loader can hold a path or a value; keep yours free of both.
 
-1. `pip install 'fedcompass[deploy]'` (Python 3.11 or newer; the same version as the server's).
+1. Install the same version as the server's (Python 3.11 or newer), in a checkout of it:
+   `pip install -c constraints.txt '.[deploy]'`.
 2. Set `data` in `site.toml` to the folder of your data, and `device` if you have a GPU. Read
    `app.py`: it sees your data.
 3. `chmod 600 site.key`. It is this site's identity: keep it here, give it to nobody.

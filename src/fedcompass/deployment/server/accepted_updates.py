@@ -47,10 +47,7 @@ class AcceptedUpdates:
     def keep(self, update: Update, run: str, file: PayloadFile | None = None) -> None:
         """Put an update of the run of that name on disk, before it is accepted.
 
-        Args:
-            update: it.
-            run: the run's name.
-            file: what it was read from, if that is a file: it is moved here.
+        `file` is what it was read from, if that is a file: it is moved here.
 
         Raises:
             CheckpointError: it cannot be written; nothing was accepted.
@@ -78,21 +75,9 @@ class AcceptedUpdates:
             ) from None
 
     def tensors(
-        self,
-        update: Update,
-        run: str,
-        layout: Layout,
-        start: FlatState,
-        payload: Payload,
+        self, update: Update, run: str, layout: Layout, start: FlatState, payload: Payload
     ) -> FlatState:
         """The tensors of an update that was accepted after the last checkpoint.
-
-        Args:
-            update: what the journal says about it.
-            run: the run's name.
-            layout: the model's.
-            start: the model that the task began with.
-            payload: what is merged: the change, or the end model.
 
         Raises:
             CheckpointError: they are missing, damaged, or those of another update.

@@ -1,43 +1,34 @@
-"""Messages on their way: tasks to be pushed, and those that were and await their reply."""
+"""Tasks on their way: those to be pushed, and those that were and await their reply."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.server.membership import Membership, Peer
-from fedcompass.deployment.wire.messages import query_facts, train_facts
-from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply, Transport
+from fedcompass.deployment.wire.transport import Assignment, MessageId, NodeId, Reply, Transport
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 
-__all__ = ["PROBE", "Dispatcher", "Sent"]
+__all__ = ["Dispatcher", "Sent"]
 
-PROBE: TaskId = 0
-"""The task of a site that answers no queries: one step, to learn its number of samples."""
+_PROBE: TaskId = 0  # one step, to learn the samples of a site that tells them only with an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message that was pushed."""
+    """A task that was pushed."""
 
     node: NodeId
     at: Seconds
-    client: ClientId | None = None  # None: a question who it is
-    task: TaskId | None = None  # None: a query
+    order: StartTraining | None  # None: a probe
 
 
 class Dispatcher:
-    """Pushes tasks and pulls replies.
+    """Pushes tasks and pulls replies."""
 
-    Args:
-        transport: carries them.
-        run: the run's name.
-        ttl: how long a message may be answered.
-    """
-
-    def __init__(self, transport: Transport, run: str, ttl: Seconds) -> None:
+    def __init__(self, transport: Transport, run: str) -> None:
         self.sent: dict[MessageId, Sent] = {}  # not answered yet
-        self._transport, self._run, self._ttl = transport, run, ttl
+        self._transport, self._run = transport, run
         self._waiting: dict[ClientId, tuple[StartTraining, FlatState]] = {}  # not pushed yet
         self._not_before: dict[ClientId, Seconds] = {}
 
@@ -61,38 +52,28 @@ class Dispatcher:
                 self._push(now, order, start, peer)
 
     def _push(self, now: Seconds, order: StartTraining, start: FlatState, peer: Peer) -> None:
-        facts = train_facts(
-            steps=order.steps,
+        assignment = Assignment(
             task=order.task,
+            steps=order.steps,
             version=order.version,
             run=self._run,
+            model=start,
             refused=peer.refused,
         )
-        message = self._transport.push(peer.node, "train", facts, start, self._ttl)
+        message = self._transport.push(peer.node, assignment)
         if message is None:
             return  # it left this moment: it stays in the queue until it returns or is given up
         peer.refused = None
-        self.sent[message] = Sent(peer.node, now, order.client, order.task)
+        self.sent[message] = Sent(peer.node, now, order)
         del self._waiting[order.client]
         self._not_before.pop(order.client, None)
 
-    def ask(self, now: Seconds, peer: Peer) -> None:
-        """Ask a peer who it is."""
-        facts = query_facts(self._run)
-        self._asked(now, peer, self._transport.push(peer.node, "query", facts, None, self._ttl))
-
     def probe(self, now: Seconds, peer: Peer, version: ModelVersion, model: FlatState) -> None:
-        """Ask a peer that answers no queries through a task of one step."""
-        facts = train_facts(steps=1, task=PROBE, version=version, run=self._run)
-        message = self._transport.push(peer.node, "train", facts, model, self._ttl)
-        self._asked(now, peer, message, PROBE)
-
-    def _asked(
-        self, now: Seconds, peer: Peer, message: MessageId | None, task: TaskId | None = None
-    ) -> None:
-        peer.asked, peer.asked_at = message, now
-        if message is not None:
-            self.sent[message] = Sent(peer.node, now, task=task)
+        """Ask a peer who it is through a task of one step."""
+        assignment = Assignment(task=_PROBE, steps=1, version=version, run=self._run, model=model)
+        peer.asked, peer.asked_at = self._transport.push(peer.node, assignment), now
+        if peer.asked is not None:
+            self.sent[peer.asked] = Sent(peer.node, now, None)
 
     def pull(self) -> list[tuple[Reply, Sent]]:
         """The replies that are here with what they answer; others are none of ours."""
@@ -100,9 +81,9 @@ class Dispatcher:
         return [(r, self.sent.pop(r.message)) for r in replies if r.message in self.sent]
 
     def overdue(self, before: Seconds) -> list[Sent]:
-        """Messages pushed earlier than this and not answered."""
+        """Tasks pushed earlier than this and not answered."""
         return [sent for sent in self.sent.values() if sent.at < before]
 
     def forget(self, before: Seconds) -> None:
-        """Stop asking for replies to messages that have expired."""
+        """Stop asking for replies to tasks that have expired."""
         self.sent = {m: sent for m, sent in self.sent.items() if sent.at >= before}

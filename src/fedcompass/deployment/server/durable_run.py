@@ -91,30 +91,22 @@ class DurableRun:
 
     def _resume(self, saved: Checkpoint) -> None:
         lines = self._restore(saved)
+        coordinator, path = self.coordinator, self.folder.journal
         missing = repeat_journal(
-            self.coordinator,
-            self.folder.journal,
-            lines,
-            self._kept_update,
-            self.audit,
-            self._remember,
+            coordinator, path, lines, self._kept_update, self.audit, self._remember
         )
         repeated = self.audit.events - saved.facts["events"]
         end = lines[-1].size if lines else saved.facts["journal_bytes"]
-        self.journal = FileJournal(self.folder.journal, self._header, resume_at=end, durable=True)
+        self.journal = FileJournal(path, self._header, resume_at=end, durable=True)
         for command, notes in missing:
             self.journal.command(command, **notes)
         self.journal.flush()
-        for _, record in read_journal(self.folder.journal):
+        for _, record in read_journal(path):
             self.tally.take(record)
-        self.coordinator.journal = Tee(self.journal, self.audit, self.tally)
-        self.coordinator.return_left_out()  # of a merge that the crash cut off
-        self.audit.say(
-            "resumed",
-            self.coordinator.scheduler.now,
-            version=self.coordinator.version,
-            events_repeated=repeated,
-        )
+        coordinator.journal = Tee(self.journal, self.audit, self.tally)
+        coordinator.return_left_out()  # of a merge that the crash cut off
+        now, version = coordinator.scheduler.now, coordinator.version
+        self.audit.say("resumed", now, version=version, events_repeated=repeated)
         self._prune()
         self._checkpoint()
 
@@ -123,11 +115,7 @@ class DurableRun:
     ) -> Receipt:
         """Take in an answer; its tensors are on disk before it is accepted.
 
-        Args:
-            at: the time.
-            update: the answer.
-            file: where its tensors were read from, if that is a file.
-            notes: facts about it for the journal.
+        `file` is what they were read from, if that is a file; the journal gets the notes.
         """
 
         def keep(accepted: Update) -> None:
@@ -151,9 +139,8 @@ class DurableRun:
             tensors=None,
         )
         start = self.starts[order.version]
-        return self.updates.tensors(
-            update, self.name, coordinator.layout, start, coordinator.payload
-        )
+        layout, payload = coordinator.layout, coordinator.payload
+        return self.updates.tensors(update, self.name, layout, start, payload)
 
     def _restore(self, saved: Checkpoint) -> list[Line]:
         """Go back to where the checkpoint was made; returns the journal's lines since then."""

@@ -81,7 +81,7 @@ class Federation:
         )
         self.membership = Membership()
         self._transport = transport
-        self._dispatcher = Dispatcher(transport, self._run.name, settings.ttl)
+        self._dispatcher = Dispatcher(transport, self._run.name)
         self._evaluation = BackgroundEvaluation(evaluate)
         self._clock, self._pause = clock, pause
         self._before = self.coordinator.scheduler.now - clock()  # run time when the clock is 0
@@ -154,7 +154,7 @@ class Federation:
         self._measure()
 
     def _watch(self, now: Seconds) -> None:
-        """See who came and who left, and ask newcomers who they are."""
+        """See who came and who left, and let newcomers take part."""
         self._watched = now
         self.membership.watch(now, self._transport.nodes())
         for peer in self.membership.leave(now, self.settings.gone_after):
@@ -164,7 +164,10 @@ class Federation:
             self._lose(now, client, "it did not return after the server's restart")
         for client in take_requests(self._run.folder.path):
             self._readmit(now, client)
-        self._intake.ask(now)
+        self._intake.forget_unanswered(now)
+        for peer in self.membership.to_ask(now):
+            greeting = self._transport.greeting(peer.node)
+            self._settle(now, self._intake.meet(now, peer, greeting))
 
     def _lose(self, now: Seconds, client: ClientId, why: str) -> None:
         if client in self.coordinator.scheduler.roster.members:

@@ -57,7 +57,7 @@ class FederationSettings(Settings):
     """A site that keeps a task for so long counts as gone; make it longer than any task takes."""
 
     ttl: float = Field(default=3600.0, gt=0)
-    """The engine may deliver a message for so long."""
+    """A message may be answered for so long; later answers are not taken."""
 
     gone_after: float = Field(default=20.0, ge=0)
     """A site that is not connected for so long counts as gone."""
@@ -72,7 +72,7 @@ class FederationSettings(Settings):
     """How often replies are asked for."""
 
     watch_interval: float = Field(default=1.0, gt=0)
-    """How often the engine is asked who is connected."""
+    """How often the server looks who is connected."""
 
     secure: SecureSettings = SecureSettings()
     """A table: whether updates stay at their sites and the server sees only sums of them."""

@@ -5,7 +5,6 @@ from it is on disk.
 """
 
 import asyncio
-import secrets
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
@@ -15,12 +14,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.attendance import Session
 from fedcompass.deployment.wire.connections import Identity, listen
 from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.messages import KEPT, Facts, Kind
+from fedcompass.deployment.wire.messages import KEPT
 from fedcompass.deployment.wire.payloads import (
     PayloadFile,
     layout_digest,
@@ -31,7 +29,7 @@ from fedcompass.deployment.wire.payloads import (
 from fedcompass.deployment.wire.service import FederationService
 from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask
-from fedcompass.deployment.wire.transport import MessageId, NodeId, Reply
+from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply
 from fedcompass.errors import LayoutMismatch, ProjectError, RunFolderError, TransportBroken
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
 
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from fedcompass.deployment.wire.sum_parts import Begin
     from fedcompass.deployment.wire.sum_rounds import RoundResult
 
-__all__ = ["GrpcTransport", "facts_of"]
+__all__ = ["GrpcTransport", "reply_of"]
 
 _NOBODY_ASKS: Seconds = 30.0  # after a restart, tasks that are outstanding are pushed much sooner
 _GRACE: Seconds = 0.5  # for receipts that are on their way when the server stops
@@ -67,7 +65,7 @@ class _Arrival:
 
     reply: Reply
     at: Seconds
-    verdict: "asyncio.Future[Verdict] | None"  # None: the site does not wait for one
+    verdict: "asyncio.Future[Verdict]"
 
 
 class GrpcTransport:
@@ -131,28 +129,27 @@ class GrpcTransport:
             departed, self._departed = self._departed, []
         return departed
 
-    def push(
-        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
-    ) -> MessageId | None:
-        """Give a site a task; a question who it is is answered by what it said when it came."""
-        if kind == "query" or model is None:
-            return self._greeting(node)
-        version = int(facts["version"])
-        digest, size = self._publish(str(facts["run"]), version, model)
-        return self._call(
-            self._give(
-                site=str(node),
-                run=str(facts["run"]),
-                number=int(facts["task"]),
-                steps=int(facts["steps"]),
-                version=version,
-                model=digest,
-                model_bytes=size,
-                form=self._form,
-                payload_bytes=0 if self._form == KEPT else payload_bytes(self._layout, self._form),
-                refused=str(facts.get("refused", "")),
-            )
+    def greeting(self, node: NodeId) -> Greeting | None:
+        """The name that the roster has for a site, and how many samples it said it has."""
+        session = self._service.sites.get(str(node))
+        return None if session is None else _greeting_of(session)
+
+    def push(self, node: NodeId, assignment: Assignment) -> MessageId | None:
+        """Give a site a task, in place of what else it has open."""
+        digest, size = self._publish(assignment)
+        task = GivenTask(
+            site=str(node),
+            run=assignment.run,
+            number=assignment.task,
+            steps=assignment.steps,
+            version=assignment.version,
+            model=digest,
+            model_bytes=size,
+            form=self._form,
+            payload_bytes=0 if self._form == KEPT else payload_bytes(self._layout, self._form),
+            refused=assignment.refused or "",
         )
+        return self._call(self._give(task))
 
     def pull(self, messages: Collection[MessageId]) -> list[Reply]:
         """The replies that are here; the next call says that these are dealt with."""
@@ -194,77 +191,64 @@ class GrpcTransport:
 
     def _conclude(self, arrivals: list[_Arrival], verdict: Verdict) -> None:
         for arrival in arrivals:
-            if arrival.verdict is not None:
-                self._loop.call_soon_threadsafe(_set_result, arrival.verdict, verdict)
-
-    def _greeting(self, node: NodeId) -> MessageId | None:
-        session = self._service.sites.get(str(node))
-        if session is None:
-            return None
-        message = secrets.token_hex(8)
-        facts: Facts = {"site": session.site, "samples": int(session.hello.samples)}
-        self._add(Reply(message, node, None, facts, None), None)
-        return message
+            self._loop.call_soon_threadsafe(_set_result, arrival.verdict, verdict)
 
     def _depart(self, session: Session) -> None:
-        hello = session.hello
-        facts: Facts = {"site": session.site, "samples": int(hello.samples), "budget_spent": True}
+        departed = Reply(
+            message="",
+            node=session.site,
+            error=session.hello.leaving,
+            greeting=_greeting_of(session),
+            budget_spent=True,
+        )
         with self._lock:
-            self._departed.append(Reply("", session.site, None, facts, hello.leaving))
+            self._departed.append(departed)
         self._wake.set()
 
-    def _add(self, reply: Reply, verdict: "asyncio.Future[Verdict] | None") -> None:
-        with self._lock:
-            self._arrived[reply.message] = _Arrival(reply, monotonic(), verdict)
-        self._wake.set()
-
-    def _publish(self, run: str, version: ModelVersion, model: FlatState) -> tuple[str, int]:
-        """Put a version on disk for sites to fetch, unless it is the one before."""
-        if self._published is None or self._published[:2] != (run, version):
+    def _publish(self, assignment: Assignment) -> tuple[str, int]:
+        """Put a model on disk for sites to fetch, unless it is the one before."""
+        version = (assignment.run, assignment.version)
+        if self._published is None or self._published[:2] != version:
             try:
-                pieces = payload_pieces(self._layout, "model", model)
-                digest, size = self._service.publish(pieces)
+                pieces = payload_pieces(self._layout, "model", assignment.model)
+                self._published = (*version, *self._service.publish(pieces))
             except OSError as error:
-                raise RunFolderError(
-                    f"{self._folder} cannot be written: {error.strerror}; free some space, "
-                    "then resume"
-                ) from None
-            self._published = (run, version, digest, size)
+                raise self._unwritable(error) from None
         return self._published[2:]
+
+    def _unwritable(self, error: OSError) -> RunFolderError:
+        return RunFolderError(
+            f"{self._folder} cannot be written: {error.strerror}; free some space, then resume"
+        )
 
     def _call(self, work: "Coroutine[Any, Any, _T]") -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _give(self, **fields: Any) -> MessageId | None:
-        service, site = self._service, fields["site"]
-        if site not in service.sites:
+    async def _give(self, task: GivenTask) -> MessageId | None:
+        service = self._service
+        if task.site not in service.sites:
             return None
-        task = service.give(**fields)
-        for other in service.open_tasks(site):
+        task = service.give(task)
+        for other in service.open_tasks(task.site):
             if other.id != task.id:  # given up by the server, or of another run
                 with self._lock:
                     late = self._arrived.pop(other.id, None)
                 self._conclude([] if late is None else [late], Verdict(False, _CLOSED))
                 service.withdraw(other)
-        service.keep_models({fields["model"]})
+        service.keep_models({task.model})
         return task.id
 
     async def _receive(self, received: Received) -> Verdict:
         """Hand an answer to whoever pulls, and wait until it is dealt with."""
-        task, answer = received.task, received.answer
-        error = str(answer.error) or None
-        payload = None
-        if error is None:
-            path, digest = received.payload, str(answer.digest)
-            file = None if path is None else PayloadFile(path, task.form, digest)
-            payload = _FilePayload(file, int(answer.payload_bytes), received.problem)
-        verdict: asyncio.Future[Verdict] = self._loop.create_future()
-        self._add(Reply(task.id, task.site, payload, facts_of(task, answer), error), verdict)
+        task, verdict = received.task.id, asyncio.Future[Verdict](loop=self._loop)
+        with self._lock:
+            self._arrived[task] = _Arrival(reply_of(received), monotonic(), verdict)
+        self._wake.set()
         try:
             return await verdict
         finally:
             with self._lock:
-                self._arrived.pop(task.id, None)
+                self._arrived.pop(task, None)
 
     def _run(self, started: "Future[None]") -> None:
         try:
@@ -308,9 +292,7 @@ class GrpcTransport:
                 f"another process serves sites from {self._folder}; stop it first"
             ) from None
         except OSError as error:
-            raise RunFolderError(
-                f"{self._folder} cannot be written: {error.strerror}; free some space, then resume"
-            ) from None
+            raise self._unwritable(error) from None
 
     def _give_up_waiting(self) -> None:
         """What nobody has dealt with gets no receipt: its site keeps it."""
@@ -318,23 +300,35 @@ class GrpcTransport:
             left = [*self._arrived.values(), *self._handed_out]
             self._arrived, self._handed_out = {}, []
         for arrival in left:
-            if arrival.verdict is not None:
-                arrival.verdict.cancel()
+            arrival.verdict.cancel()
 
 
-def facts_of(task: GivenTask, answer: pb.Answer) -> Facts:
-    """What a site says about its answer, in the words of all engines."""
-    return {
-        "task": task.number,
-        "version": task.version,
-        "steps_done": int(answer.steps_done),
-        "seconds": float(answer.seconds),
-        "num-examples": int(answer.samples),
-        "loss": float(answer.loss),
-        "budget_spent": bool(answer.budget_spent),
-        "epsilon": float(answer.epsilon),
-        "delta": float(answer.delta),
-    }
+def _greeting_of(session: Session) -> Greeting:
+    return Greeting(session.site, session.hello.samples)
+
+
+def reply_of(received: Received) -> Reply:
+    """An answer as the server's loop takes it in."""
+    task, answer = received.task, received.answer
+    payload = None
+    if not answer.error:
+        path = received.payload
+        file = None if path is None else PayloadFile(path, task.form, answer.digest)
+        payload = _FilePayload(file, answer.payload_bytes, received.problem)
+    return Reply(
+        message=task.id,
+        node=task.site,
+        error=answer.error or None,
+        greeting=Greeting(task.site, answer.samples),
+        payload=payload,
+        task=task.number,
+        version=task.version,
+        steps_done=answer.steps_done,
+        seconds=answer.seconds,
+        epsilon=answer.epsilon,
+        delta=answer.delta,
+        budget_spent=answer.budget_spent,
+    )
 
 
 def _set_result(future: "asyncio.Future[Verdict]", verdict: Verdict) -> None:

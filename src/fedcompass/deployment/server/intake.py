@@ -7,15 +7,9 @@ from fedcompass.deployment.server.dispatcher import Dispatcher, Sent
 from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.membership import Membership, Peer
-from fedcompass.deployment.server.replies import (
-    Greeting,
-    TaskReport,
-    read_greeting,
-    read_spent,
-    read_task_report,
-)
+from fedcompass.deployment.server.replies import checked_greeting, possible, spent_by
 from fedcompass.deployment.wire.messages import one_line
-from fedcompass.deployment.wire.transport import Payload, Reply
+from fedcompass.deployment.wire.transport import Greeting, Reply
 from fedcompass.errors import LayoutMismatch
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.training.local import change_or_model
@@ -29,12 +23,7 @@ _RETRY = Backoff(first=0.5, longest=30.0)  # seconds; for a site that failed
 class Intake:
     """Turns replies into events, and sees to it that everybody connected takes part.
 
-    Args:
-        settings: how patient to be.
-        run: gets the events.
-        dispatcher: asks questions.
-        membership: who is who.
-        return_until: until when the members of a resumed run have time to connect again.
+    The members of a resumed run have time to connect again until `return_until`.
     """
 
     def __init__(
@@ -50,13 +39,11 @@ class Intake:
         self._return_until = return_until
         self._returning = dict.fromkeys(run.coordinator.scheduler.roster.members)
 
-    def ask(self, now: Seconds) -> None:
-        """Ask those who they are that have not said so, and again those that did not answer."""
+    def forget_unanswered(self, now: Seconds) -> None:
+        """Give up on probes that were not answered, and on tasks that have expired."""
         for peer in self._membership.peers.values():
             if peer.asked is not None and now - peer.asked_at > self._settings.task_timeout:
                 peer.asked = None
-        for peer in self._membership.to_ask(now):
-            self._dispatcher.ask(now, peer)
         self._dispatcher.forget(now - self._settings.ttl - self._settings.task_timeout)
 
     def not_returned(self, now: Seconds) -> list[ClientId]:
@@ -70,54 +57,56 @@ class Intake:
         """Clients that have kept their task for too long, and what to say about it."""
         found = []
         for sent in self._dispatcher.overdue(now - self._settings.task_timeout):
-            if (order := self._outstanding(sent)) is not None:
-                why = f"task {sent.task} is not answered after {now - sent.at:.0f} s (task_timeout)"
+            order, late = sent.order, now - sent.at
+            if order is not None and self._counts(order):
+                why = f"task {order.task} is not answered after {late:.0f} s (task_timeout)"
                 found.append((order.client, why))
                 self._give_up(now, self._membership.peers.get(sent.node))
         return found
 
     def take(self, now: Seconds, reply: Reply, sent: Sent) -> list[Order] | None:
         """Deal with a reply; None: nothing happened that a scheduler has to know."""
-        peer = self._membership.peers.get(sent.node)
-        if sent.client is None:
-            return None if peer is None else self._greet(now, reply, sent, peer)
-        if reply.facts.get("budget_spent") and reply.node == sent.node:
-            return self._left(now, reply, sent.client, peer)
-        order = self._outstanding(sent)
+        peer, order = self._membership.peers.get(sent.node), sent.order
         if order is None:
-            self._late(now, reply, sent, peer)
+            return None if peer is None else self._probed(now, reply, peer)
+        if reply.budget_spent and reply.node == sent.node:
+            return self._left(now, reply, order.client, peer)
+        if not self._counts(order):
+            self._late(now, reply, order, peer)
             return None
         if reply.node != sent.node:
-            return self._failed(now, sent, peer, f"node {reply.node} answered in its place")
+            return self._failed(now, order, peer, f"node {reply.node} answered in its place")
         if reply.error is not None:
-            return self._failed(now, sent, peer, reply.error)
+            return self._failed(now, order, peer, reply.error)
         return self._answer(now, reply, order, peer)
 
-    def _outstanding(self, sent: Sent) -> StartTraining | None:
-        """The order a message carries, if its answer still counts."""
-        if sent.client is None:
-            return None
-        order = self._run.coordinator.scheduler.outstanding(sent.client)
-        return order if order is not None and order.task == sent.task else None
+    def _counts(self, order: StartTraining) -> bool:
+        """Whether an order's answer still does."""
+        outstanding = self._run.coordinator.scheduler.outstanding(order.client)
+        return outstanding is not None and outstanding.task == order.task
 
-    def _greet(self, now: Seconds, reply: Reply, sent: Sent, peer: Peer) -> list[Order] | None:
+    def meet(self, now: Seconds, peer: Peer, greeting: Greeting | None) -> list[Order] | None:
+        """Let a peer take part by what it said of itself; where it said nothing, ask it."""
+        if greeting is not None:
+            return self._greet(now, peer, greeting)
+        coordinator = self._run.coordinator
+        self._dispatcher.probe(now, peer, coordinator.version, coordinator.snapshot())
+        return None
+
+    def _probed(self, now: Seconds, reply: Reply, peer: Peer) -> list[Order] | None:
         if peer.asked != reply.message or peer.client is not None:
             return None
         peer.asked = None
-        coordinator = self._run.coordinator
-        if reply.error is not None and sent.task is None:  # perhaps it knows no queries
-            self._dispatcher.probe(now, peer, coordinator.version, coordinator.snapshot())
+        if reply.error is not None:
+            self._turn_away(now, peer, reply.error)
             return None
-        most = self._settings.max_samples
-        greeting = read_greeting(reply.facts, most) if reply.error is None else reply.error
-        if isinstance(greeting, Greeting):
-            return self._admit(now, peer, greeting)
-        peer.failures += 1
-        self._give_up(now, peer)
-        self._run.audit.say("turned away", now, node=peer.node, why=one_line(greeting))
-        return None
+        return self._greet(now, peer, reply.greeting)
 
-    def _admit(self, now: Seconds, peer: Peer, greeting: Greeting) -> list[Order] | None:
+    def _greet(self, now: Seconds, peer: Peer, said: Greeting) -> list[Order] | None:
+        greeting = checked_greeting(said, self._settings.max_samples)
+        if isinstance(greeting, str):
+            self._turn_away(now, peer, greeting)
+            return None
         client = self._membership.identify(peer, greeting.site)
         members = self._run.coordinator.scheduler.roster.members
         returning = client in self._returning
@@ -128,11 +117,16 @@ class Intake:
             return []
         return self._run.coordinator.join(now, client, greeting.samples, node=peer.node)
 
+    def _turn_away(self, now: Seconds, peer: Peer, why: str) -> None:
+        peer.failures += 1
+        self._give_up(now, peer)
+        self._run.audit.say("turned away", now, node=peer.node, why=one_line(why))
+
     def _answer(
         self, now: Seconds, reply: Reply, order: StartTraining, peer: Peer | None
     ) -> list[Order]:
-        coordinator, payload = self._run.coordinator, reply.payload
-        size, spent = 0 if payload is None else payload.size, read_spent(reply.facts)
+        coordinator, payload, spent = self._run.coordinator, reply.payload, spent_by(reply)
+        size = 0 if payload is None else payload.size
         update = self._update(reply, order, spent.get("epsilon"))
         if isinstance(update, RefusedUpdate):
             receipt = coordinator.refuse(now, order.client, order.task, update, bytes=size)
@@ -151,54 +145,55 @@ class Intake:
         self, reply: Reply, order: StartTraining, epsilon: float | None
     ) -> Update | RefusedUpdate:
         """What came for a task, for the coordinator to check, or why it cannot be read."""
-        answer = read_task_report(reply.facts, order)
-        if isinstance(answer, RefusedUpdate):
-            return answer
+        if reply.task not in (None, order.task):
+            why = f"the answer to task {order.task} says it is task {reply.task}"
+            return RefusedUpdate(reason=Refusal.UNEXPECTED_TASK, message=why)
+        if reply.steps_done is None:
+            why = "the answer has no steps_done, or one that is not a whole number; report it"
+            return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=why)
         try:
-            tensors = self._tensors(answer, reply.payload, order)
+            tensors = self._tensors(reply, order)
         except LayoutMismatch as error:
             return RefusedUpdate(reason=Refusal.WRONG_LAYOUT, message=str(error))
         return Update(
             client=order.client,
             task=order.task,
-            version=answer.version,
-            steps_done=answer.steps_done,
+            version=order.version if reply.version is None else reply.version,
+            steps_done=reply.steps_done,
             tensors=tensors,
-            compute_seconds=answer.seconds,
+            compute_seconds=possible(reply.seconds),
             epsilon=epsilon,
         )
 
-    def _tensors(
-        self, answer: TaskReport, payload: Payload | None, order: StartTraining
-    ) -> FlatState | None:
+    def _tensors(self, reply: Reply, order: StartTraining) -> FlatState | None:
         coordinator = self._run.coordinator
         start = self._run.starts[order.version]
         if self._settings.secure.enabled:
             return None  # the site keeps them until a sum is asked for
-        if answer.steps_done == 0:
+        if reply.steps_done == 0:
             return start  # not looked at
-        if payload is None:
+        if reply.payload is None:
             raise LayoutMismatch("the answer has no model")
-        end = payload.state(coordinator.layout, start)
+        end = reply.payload.state(coordinator.layout, start)
         return change_or_model(coordinator.payload, start, end, out=end)
 
-    def _failed(self, now: Seconds, sent: Sent, peer: Peer | None, why: str) -> list[Order]:
+    def _failed(
+        self, now: Seconds, order: StartTraining, peer: Peer | None, why: str
+    ) -> list[Order]:
         """No update came: ask again while the site is there, but not for ever."""
-        assert sent.client is not None  # its order is outstanding
-        assert sent.task is not None
         coordinator = self._run.coordinator
         if peer is not None:
             peer.failures += 1
         if peer is None or peer.failures >= self._settings.max_failures:
             self._give_up(now, peer)
-            return coordinator.lose(now, sent.client, why=why)
-        self._dispatcher.hold(sent.client, now + _RETRY.after(peer.failures))
-        return coordinator.lose_task(now, sent.client, sent.task, why=why)
+            return coordinator.lose(now, order.client, why=why)
+        self._dispatcher.hold(order.client, now + _RETRY.after(peer.failures))
+        return coordinator.lose_task(now, order.client, order.task, why=why)
 
     def depart(self, now: Seconds, reply: Reply) -> list[Order] | None:
         """A site has said, unasked, that its budget is spent."""
         peer = self._membership.peers.get(reply.node)
-        return self._left(now, reply, str(reply.facts["site"]), peer)
+        return self._left(now, reply, reply.greeting.site or str(reply.node), peer)
 
     def _left(
         self, now: Seconds, reply: Reply, client: ClientId, peer: Peer | None
@@ -210,19 +205,19 @@ class Intake:
         if known is None or known.budget_spent:
             return None  # of this run it was not, or the journal says so already
         if client not in coordinator.scheduler.roster.members:  # it was given up for another reason
-            greeting = read_greeting(reply.facts)
+            greeting = checked_greeting(reply.greeting)
             if isinstance(greeting, str):
                 return None
             joined = coordinator.join(now, client, greeting.samples)
             self._run.settle(joined)  # its task is not sent
         why = one_line(reply.error or "budget spent")
-        privacy = {**read_spent(reply.facts), "left": why}
+        privacy = {**spent_by(reply), "left": why}
         return coordinator.lose(now, client, why=why, privacy=privacy)
 
-    def _late(self, now: Seconds, reply: Reply, sent: Sent, peer: Peer | None) -> None:
+    def _late(self, now: Seconds, reply: Reply, order: StartTraining, peer: Peer | None) -> None:
         """An answer nobody waits for any more; but who answers can take part again."""
         why = one_line(reply.error) if reply.error else "it came too late: the task was given up"
-        self._run.audit.say("ignored", now, who=sent.client, task=sent.task, why=why)
+        self._run.audit.say("ignored", now, who=order.client, task=order.task, why=why)
         if peer is not None and peer.client is None and reply.error is None:
             peer.ask_at = now
 

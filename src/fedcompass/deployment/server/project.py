@@ -33,7 +33,10 @@ class NetworkSettings(Settings):
     """host:port by which the sites reach it; its certificate is for this host."""
 
     listen: str = "0.0.0.0"
-    """The address of this machine to listen on; 0.0.0.0 is all of them, [::] all of IPv6."""
+    """The address of this machine to listen on; 0.0.0.0 is all of them, [::] all of IPv6.
+
+    Where the sites' address is a loopback one, all of them becomes that one.
+    """
 
     updates: Form = "model"
     """How sites send updates: `model` is exact, `change-bfloat16` about half the bytes."""

@@ -51,14 +51,12 @@ def repeat_journal(
     entries = deque(lines)
     while entries:
         line = entries.popleft()
-        try:
-            event = event_from_json(line.record)
-        except JournalError as error:
-            raise JournalError(f"{path}: line {line.number} is damaged: {error}") from None
+        event = _event_of(path, line)
         while entries and "command" in entries[0].record:
             checking.expected.append(entries.popleft().record)
-        trained = isinstance(event, UpdateArrived) and event.steps_done > 0
-        tensors = update(event) if isinstance(event, UpdateArrived) and trained else None
+        tensors = None
+        if isinstance(event, UpdateArrived) and event.steps_done > 0:
+            tensors = update(event)
         epsilon = line.record.get("privacy", {}).get("epsilon")
         try:
             orders = coordinator.take_in_again(event, tensors, epsilon)
@@ -67,6 +65,13 @@ def repeat_journal(
         checking.check_complete(last=not entries)
         carry_out(orders)
     return checking.missing
+
+
+def _event_of(path: Path, line: Line) -> Event:
+    try:
+        return event_from_json(line.record)
+    except JournalError as error:
+        raise JournalError(f"{path}: line {line.number} is damaged: {error}") from None
 
 
 class _Checking:

@@ -34,14 +34,7 @@ def serve(
 ) -> Summary:
     """Run a federation to its end, or until something stops it; then it can be resumed.
 
-    Args:
-        settings: of the run.
-        app: the user's model, and what to measure it on.
-        transport: carries messages to sites and back.
-        folder: the run's.
-        resume: go on with the run in the folder.
-        on_step: called after every poll.
-        pause: waits for so many seconds, or until something is to be done.
+    Args as of `Federation`; `on_step` is called after every poll.
 
     Raises:
         FedcompassError: with one line saying what is wrong and what to do.

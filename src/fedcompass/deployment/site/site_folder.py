@@ -52,10 +52,10 @@ class SiteSettings(Settings):
     """Where to train: cpu, cuda, cuda:1, …"""
 
     threads: int | None = Field(default=None, ge=1)
-    """Threads torch may use; None leaves it to torch."""
+    """Threads torch may use; unset leaves it to torch."""
 
     proxy: str | None = None
-    """http://host:port of an HTTP CONNECT proxy; None: what `https_proxy` in the environment says.
+    """http://host:port of an HTTP CONNECT proxy; unset: what `https_proxy` in the environment says.
     """
 
     settings: dict[str, Any] = Field(default_factory=dict)

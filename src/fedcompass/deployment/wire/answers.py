@@ -52,14 +52,7 @@ After a kill it may get an answer again that it has taken in; the verdict is to 
 
 
 class Answers:
-    """The call by which sites hand in answers.
-
-    Args:
-        folder: for payloads that are coming in.
-        book: knows the tasks, and keeps the receipts.
-        receive: takes answers in.
-        limits: how slow a site may be.
-    """
+    """The call by which sites hand in answers; the folder has payloads that are coming in."""
 
     def __init__(self, folder: Path, book: TaskBook, receive: Receive, limits: Limits) -> None:
         self._folder, self._book, self.receive, self._limits = folder, book, receive, limits

@@ -26,21 +26,14 @@ class Session:
     site: str
     hello: pb.Hello
     call: "asyncio.Task[object]"
-    training: str = ""  # the task it says it is at
     outgoing: "asyncio.Queue[pb.FromServer]" = field(default_factory=asyncio.Queue)
     replaced: bool = False  # the same process has connected anew
 
 
 class Attendance:
-    """The streams of the sites.
+    """The streams of the sites; `orders` are what a site is told first when it connects.
 
-    Args:
-        layout: the digest of the model that a site must have.
-        orders: what a site is told first when it connects.
-        limits: how long silence may last.
-        notice: is told, in one line, what an operator may want to know.
-        changed: is called when a site has come or gone.
-        departed: is called with a site that says it takes no further part.
+    The rest is as of `FederationService`.
     """
 
     def __init__(
@@ -133,11 +126,9 @@ class Attendance:
                 raw = await context.read()
             if raw is grpc.aio.EOF:
                 return
-            message = read_from_site(raw)
-            if message.WhichOneof("kind") == "heartbeat":
-                session.training = message.heartbeat.task
-                if session.outgoing.empty():  # else it hears from us anyway
-                    session.outgoing.put_nowait(pb.FromServer(heartbeat=pb.Heartbeat()))
+            beat = read_from_site(raw).WhichOneof("kind") == "heartbeat"
+            if beat and session.outgoing.empty():  # else it hears from us anyway
+                session.outgoing.put_nowait(pb.FromServer(heartbeat=pb.Heartbeat()))
             await asyncio.sleep(_BREATH)
 
     async def _speak(self, session: Session, context: Context) -> None:

@@ -94,8 +94,7 @@ def read_from_server(raw: bytes) -> pb.FromServer:
 
 def read_piece(raw: bytes) -> bytes:
     """A piece of a model."""
-    data: bytes = _read(pb.Piece(), raw).data
-    return data
+    return _read(pb.Piece(), raw).data
 
 
 def read_answer_reply(raw: bytes) -> pb.AnswerReply:

@@ -30,11 +30,7 @@ def write_update(path: Path, update: WaitingUpdate) -> None:
 
 
 class KeptUpdates:
-    """A folder of updates.
-
-    Args:
-        folder: made when it is not there.
-    """
+    """A folder of updates, made when it is not there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._file = folder, folder / "rounds.json"

@@ -1,33 +1,10 @@
-"""What server and site say to each other; plain values, so that neither torch nor Flower is needed.
-
-query   server: protocol, run                          site: samples, site, fedcompass, protocol
-train   server: steps, task, version, run, protocol    site: steps_done, seconds, num-examples,
-        and the model to start from                          task, version, and the end model
-
-A site has to honour `steps` and report `steps_done`, `seconds` (of computing) and `num-examples`;
-the rest may be missing.
-"""
+"""Words that one side hands to the other; plain texts, so that neither torch nor gRPC is needed."""
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, TypeAlias
 
-from fedcompass.vocabulary import ModelVersion, Steps, TaskId
-
-__all__ = [
-    "KEPT",
-    "PROTOCOL",
-    "Facts",
-    "Kind",
-    "one_line",
-    "query_facts",
-    "train_facts",
-    "without_folders",
-]
-
-PROTOCOL = 1
-"""Rises when the meaning of a message changes."""
+__all__ = ["KEPT", "one_line", "without_folders"]
 
 KEPT = "kept"
 """The form of an answer whose update stays at the site until a secure sum asks for it."""
@@ -35,39 +12,6 @@ KEPT = "kept"
 _LONGEST = 300  # characters of a text that one side hands to the other
 _QUOTED_FOLDER = re.compile(r"""(?<=['"])/[^'"]*/(?=[^'"/]*['"])""")
 _FOLDER = re.compile(r"""(?<![\w./~])~?/(?:[^\s/:;,'"()\[\]]+/)+""")
-
-Kind: TypeAlias = Literal["query", "train"]
-"""A query asks who a site is; train gives it a task."""
-
-Facts: TypeAlias = dict[str, int | float | str]
-"""Everything in a message that is not an array."""
-
-
-def query_facts(run: str) -> Facts:
-    """The facts of a query."""
-    return {"protocol": PROTOCOL, "run": run}
-
-
-def train_facts(
-    *, steps: Steps, task: TaskId, version: ModelVersion, run: str, refused: str | None = None
-) -> Facts:
-    """The facts of a task.
-
-    Args:
-        steps: how many to train, exactly.
-        task: its number; echoed in the answer.
-        version: the model's.
-        run: the run's name, so that a site never mixes up two runs' tasks.
-        refused: why the site's answer before this one was refused, if it was.
-    """
-    facts: Facts = {
-        "steps": steps,
-        "task": task,
-        "version": version,
-        "run": run,
-        "protocol": PROTOCOL,
-    }
-    return facts if refused is None else {**facts, "refused": refused}
 
 
 def without_folders(text: str, known: Iterable[Path] = ()) -> str:

@@ -11,10 +11,9 @@ __all__ = ["ModelFiles"]
 
 
 class ModelFiles:
-    """A folder of models. None is forced to the disk: a damaged one is noticed by its digest.
+    """A folder of models, made when it is not there.
 
-    Args:
-        folder: made when it is not there.
+    None is forced to the disk: a damaged one is noticed by its digest.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -16,11 +16,7 @@ _DAMAGED = "the answer was damaged on the site's disk before it was sent"
 
 
 class Outbox:
-    """A folder of answers without a receipt.
-
-    Args:
-        folder: made when it is not there; what a crash left half-written is removed.
-    """
+    """A folder of answers without a receipt; what a crash left half-written is removed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -55,14 +55,7 @@ def payload_bytes(layout: Layout, form: str) -> int:
 def payload_pieces(
     layout: Layout, form: str, state: FlatState, start: FlatState | None = None
 ) -> Iterator[memoryview]:
-    """The bytes of a model, one tensor after the other.
-
-    Args:
-        layout: the model's.
-        form: how to write it.
-        state: the model.
-        start: what a change is told against; needed for it alone.
-    """
+    """The bytes of a model, one tensor after the other; a change is told against `start`."""
     change = state if start is None else _change(state, start)
     for spec, tensor in layout.views(change if _is_change(form) else state):
         values = tensor.detach().to("cpu", _dtype(spec, form)).contiguous().reshape(-1)
@@ -73,14 +66,9 @@ def payload_pieces(
 def read_payload(
     path: Path, layout: Layout, form: str, start: FlatState, size: int | None = None
 ) -> FlatState:
-    """The end model that a payload tells.
+    """The end model that a payload tells of a task that began with `start`.
 
-    Args:
-        path: the payload.
-        layout: the model's.
-        form: how it is written.
-        start: the model that the task began with.
-        size: of the payload, where the file has more after it.
+    The payload has `size` bytes, where the file has more after it.
 
     Raises:
         LayoutMismatch: it does not have the length of this model's.

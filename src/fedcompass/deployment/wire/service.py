@@ -83,14 +83,13 @@ class FederationService:
         """Put a model on disk for sites to fetch; its digest and size. Blocks on the disk."""
         return self._models.publish(pieces)
 
-    def give(self, **fields: Any) -> GivenTask:
-        """Give a site a task (the fields of `GivenTask` but its id); the same one twice is one.
+    def give(self, new: GivenTask) -> GivenTask:
+        """Give a site a task, or the one of the same run and number that it has.
 
         A site that is away gets it when it connects.
         """
-        known = self._book.ids
-        task = self._book.give(**fields)
-        if task.id not in known:
+        task = self._book.give(new)
+        if task is new:
             self._attendance.tell(task.site, pb.FromServer(task=task.message()))
         return task
 

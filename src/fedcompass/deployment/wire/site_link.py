@@ -124,8 +124,7 @@ class SiteLink:
     @property
     def _leaving(self) -> str:
         """Why the site leaves, once all it has done is handed in; empty: it stays."""
-        reason: str = self._hello.leaving
-        return reason
+        return self._hello.leaving
 
     async def run(self) -> str:
         """Take part until cancelled, or until the site leaves: the reason, in one line.
@@ -366,8 +365,7 @@ class SiteLink:
             call.cancel()
         if reply.WhichOneof("kind") != "receipt" or reply.receipt.task != answer.task:
             raise WireError("the server gave no receipt for an answer; it is kept")
-        receipt: pb.Receipt = reply.receipt
-        return receipt
+        return reply.receipt
 
     async def _reply(self, call: Any) -> bytes:
         raw = await call.read()

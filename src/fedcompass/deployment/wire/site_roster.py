@@ -96,9 +96,6 @@ def _fingerprints(name: str, listed: object) -> list[str]:
 class RosterFile:
     """The roster on disk; a damaged one changes nothing until it is mended.
 
-    Args:
-        path: the file.
-
     Raises:
         ProjectError: it is missing or damaged.
     """

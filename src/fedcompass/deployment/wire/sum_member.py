@@ -28,14 +28,7 @@ _PATIENCE: Seconds = 300.0  # for the others, in each phase
 
 
 class SumMember:
-    """Takes part in one round at a time; a round's secrets live in this process only.
-
-    Args:
-        name: the site's.
-        identity: its certificate and key.
-        kept: its updates.
-        notice: is told in one line what becomes of a round.
-    """
+    """Takes part in one round at a time; a round's secrets live in this process only."""
 
     def __init__(
         self,

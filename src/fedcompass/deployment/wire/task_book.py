@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class GivenTask:
     refused: why the site's answer before this one was refused.
     """
 
-    id: str
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     site: str
     run: str
     number: TaskId
@@ -93,7 +93,7 @@ class TaskBook:
 
     def _apply(self, record: dict[str, Any]) -> None:
         match record:
-            case {"given": fields}:
+            case {"given": {"id": _} as fields}:
                 task = GivenTask(**fields)
                 self._open[task.id] = task
             case {"closed": fields}:
@@ -115,18 +115,13 @@ class TaskBook:
         self._file.append([record])
         self._apply(record)
 
-    def give(self, **fields: Any) -> GivenTask:
-        """Take down a new task, all but its id; one that was given before is returned as it is."""
+    def give(self, new: GivenTask) -> GivenTask:
+        """Take down a new task; one that was given before is returned as it is."""
         for task in self._open.values():
-            if (task.site, task.run, task.number) == (
-                fields["site"],
-                fields["run"],
-                fields["number"],
-            ):
+            if (task.site, task.run, task.number) == (new.site, new.run, new.number):
                 return task
-        task = GivenTask(id=secrets.token_urlsafe(16), **fields)
-        self._write({"given": asdict(task)})
-        return task
+        self._write({"given": asdict(new)})
+        return new
 
     def open_tasks(self, site: str) -> list[GivenTask]:
         """What a site has not answered, in the order in which it was given."""

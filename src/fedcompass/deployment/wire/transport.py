@@ -1,21 +1,38 @@
-"""How messages get to sites and back: all that the server asks of a network engine."""
+"""How tasks get to sites and answers back: all that the server asks of a network engine."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.wire.messages import Facts, Kind
 from fedcompass.deployment.wire.payloads import PayloadFile
-from fedcompass.vocabulary import Seconds
+from fedcompass.vocabulary import ModelVersion, Seconds, Steps, TaskId
 
-__all__ = ["MessageId", "NodeId", "Payload", "Reply", "Transport"]
+__all__ = ["Assignment", "Greeting", "MessageId", "NodeId", "Payload", "Reply", "Transport"]
 
 NodeId: TypeAlias = int | str
 """A connected machine, as the engine calls it; over gRPC it is the site's name on the roster."""
 
 MessageId: TypeAlias = str
-"""What the engine calls a message that was pushed; its reply carries it."""
+"""What the engine calls a task that was pushed; its reply carries it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A task for a site.
+
+    steps: how many to train, exactly.
+    run: its name, so that a site never mixes up two runs' tasks.
+    model: what to start from.
+    refused: why the site's answer before this one was refused, if it was.
+    """
+
+    task: TaskId
+    steps: Steps
+    version: ModelVersion
+    run: str
+    model: FlatState
+    refused: str | None = None
 
 
 class Payload(Protocol):
@@ -45,18 +62,48 @@ class Payload(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """A site's answer, or the engine's word that there will be none; nothing in it is trusted."""
+class Greeting:
+    """Who a site says it is.
 
-    message: MessageId  # the message it answers
+    site: its name; None: it gave none.
+    samples: how many it has; 0: it does not say.
+    """
+
+    site: str | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A site's answer, or the engine's word that there will be none; no value of it is trusted.
+
+    What is None was not said.
+
+    message: the task it answers.
+    error: one line: the site raised, is gone, or the message expired.
+    greeting: who answers, where it is told with an answer.
+    task, version: the assignment's, echoed.
+    seconds: of computing.
+    epsilon, delta: what the site has spent of its privacy budget.
+    budget_spent: the site takes no further part; the error says why.
+    """
+
+    message: MessageId
     node: NodeId
-    payload: Payload | None  # None: there is none
-    facts: Facts  # metrics and config in one
-    error: str | None  # one line: the site raised, is gone, or the message expired
+    error: str | None = None
+    greeting: Greeting = Greeting()
+    payload: Payload | None = None
+    task: TaskId | None = None
+    version: ModelVersion | None = None
+    steps_done: Steps | None = None
+    seconds: Seconds | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    budget_spent: bool = False
 
 
 class Transport(Protocol):
-    """Carries messages. Every call returns soon; a broken engine raises `FedcompassError`.
+    """Carries tasks. Every call returns soon; a broken engine raises `FedcompassError`.
 
     A call of `nodes` or `pull` says that what was pulled before is on disk: a site may then be
     told that its answer was taken in.
@@ -66,21 +113,20 @@ class Transport(Protocol):
         """Who is connected now."""
         ...
 
-    def departures(self) -> list[Reply]:
-        """Sites that have said since the last call, unasked, that they take no further part.
-
-        The error is why; the facts are `site`, `samples` and `budget_spent`.
-        """
+    def greeting(self, node: NodeId) -> Greeting | None:
+        """Who a node said it is when it came; None: it tells that with its first answer."""
         ...
 
-    def push(
-        self, node: NodeId, kind: Kind, facts: Facts, model: FlatState | None, ttl: Seconds
-    ) -> MessageId | None:
-        """Send a message that may be answered for `ttl` seconds; None: no such node."""
+    def departures(self) -> list[Reply]:
+        """Sites that have said since the last call, unasked, that they take no further part."""
+        ...
+
+    def push(self, node: NodeId, assignment: Assignment) -> MessageId | None:
+        """Send a task; None: no such node."""
         ...
 
     def pull(self, messages: Collection[MessageId]) -> list[Reply]:
-        """The replies to these messages that are here, in the order of arrival where known.
+        """The replies to these tasks that are here, in the order of arrival where known.
 
         Never waits. A reply is handed out once.
         """

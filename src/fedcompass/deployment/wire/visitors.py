@@ -45,12 +45,7 @@ class Visitor:
 
 
 class Visitors:
-    """The calls that are under way, by site.
-
-    Args:
-        roster: who may call.
-        limits: how often at a time.
-    """
+    """The calls that are under way, by site."""
 
     def __init__(self, roster: RosterFile, limits: Limits) -> None:
         self._file, self._limits = roster, limits

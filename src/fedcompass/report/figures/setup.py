@@ -32,17 +32,15 @@ def draw_partition_of(run: RunRecord, path: Path) -> None:
         SettingsError: the run is not a simulation's.
     """
     from fedcompass.data.catalogue import load
-    from fedcompass.data.partition import class_counts, partition
+    from fedcompass.data.partition import split_counts
 
     data, split = _table(run, "data"), _table(run, "partition")
     clients, seed = _table(run, "fleet")["clients"], run.settings["seed"]
     loaded = load(data["name"], Path(data["root"]) if data.get("root") else None)
-    targets, classes = loaded.train_targets, loaded.classes
     settings = PartitionSettings(**split)
-    parts = partition(targets, classes, clients, settings, seed, loaded.train_centers)
     title = f"{data['name']}, {settings.kind} partition, seed {seed}"
     with publication_style():
-        draw_partition(class_counts(parts, targets, classes), path, title)
+        draw_partition(split_counts(loaded, clients, settings, seed), path, title)
 
 
 def draw_fleets_of(runs: Sequence[RunRecord], path: Path) -> None:

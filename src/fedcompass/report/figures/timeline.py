@@ -169,7 +169,7 @@ class _Lanes:
 
     def _draw_marks(self, shown: Sequence[LocalRound]) -> None:
         """Where a round did not end as planned."""
-        for outcome, (marker, _) in OUTCOMES.items():
+        for outcome, marker in OUTCOMES.items():
             found = [work for work in shown if work.outcome == outcome and work.end <= self._end]
             if found:  # a line without points confuses the layout
                 lanes = [self._lane[work.client] for work in found]

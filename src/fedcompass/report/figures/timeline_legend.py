@@ -20,11 +20,7 @@ __all__ = [
     "outcome_mark",
 ]
 
-OUTCOMES: dict[Outcome, tuple[str, str]] = {
-    "late": ("D", "late"),
-    "refused": ("X", "refused"),
-    "lost": ("x", "lost"),
-}
+OUTCOMES: dict[Outcome, str] = {"late": "D", "refused": "X", "lost": "x"}
 WAITING: dict[str, Any] = {
     "facecolor": "white",
     "edgecolor": "0.75",
@@ -118,7 +114,7 @@ def _line_handles(timelines: Sequence[Timeline], outcomes: set[Outcome]) -> list
     handles = [Line2D([], [], color="0.2", linewidth=0.6, **dot, label="merge")]
     if any(t.deadlines for t in timelines):
         handles.append(Line2D([], [], color="0.3", linestyle=DOTTED, label="deadline"))
-    for outcome, (marker, label) in OUTCOMES.items():
+    for outcome, marker in OUTCOMES.items():
         if outcome in outcomes:
-            handles.append(Line2D([], [], **outcome_mark(marker), label=label))
+            handles.append(Line2D([], [], **outcome_mark(marker), label=outcome))
     return handles

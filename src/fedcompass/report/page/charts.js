@@ -52,6 +52,15 @@ function stepped(points) {
   return points.flatMap(([x, y], i) => (i ? [[x, points[i - 1][1]], [x, y]] : [[x, y]]));
 }
 
+/** An axis of time. @param {TimeScale} scale @param {string} words @returns {{ xTicks: Ticks, xText: NumberText, xLabel: string }} */
+function timeAxis(scale, words) {
+  return {
+    xTicks: (low, high, about) => scale.ticks(low, high, about),
+    xText: (x) => scale.text(x),
+    xLabel: scale.axis ? `${words} (${scale.axis})` : words,
+  };
+}
+
 /** @param {Point[]} points @param {Frame} f */
 function path(points, f) {
   return points.map(([x, y], i) => `${i ? "L" : "M"}${f.px(x).toFixed(1)} ${f.py(y).toFixed(1)}`).join("");
@@ -66,11 +75,7 @@ function thinned(points, most = 800) {
 
 /** Some room around values; shares stay within 0 and 1. @param {number[]} values @param {boolean} share @returns {Interval} */
 function rangeOf(values, share) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
+  const [low, high] = [smallest(values), largest(values, -Infinity)];
   if (!Number.isFinite(low)) return [0, 1];
   const room = (high - low || Math.abs(high) || 1) * 0.06;
   return share ? [Math.max(0, low - room), Math.min(1, high + room)] : [low - room, high + room];
@@ -198,12 +203,13 @@ function zoomable(f, whole, zoomTo) {
   }, { passive: false });
 }
 
-/** Bars: one cluster per category, one bar per series, stacked if told. @param {HTMLElement} host @param {BarChartOptions} options */
-function barChart(host, { categories, series, stacked = false, xLabel, yLabel, yText, marks = [], highest, label }) {
+/** Bars and their legend: one cluster per category, one bar per series, stacked if told. @param {Panel} panel @param {BarChartOptions} options */
+function barChart(panel, { categories, series, stacked = false, xLabel, yLabel, yText, marks = [], mark, highest, label }) {
+  panel.legend.replaceChildren(...legendOf([...series, ...(mark ? [{ name: mark, tick: true }] : [])]));
   const sums = categories.map((_, i) => series.map((one) => one.values[i] ?? 0));
   const tops = sums.map((values) => (stacked ? values.reduce((a, b) => a + b, 0) : largest(values)));
-  const top = highest ?? (largest([...tops, ...marks.map((mark) => mark ?? 0)]) * 1.06 || 1);
-  const f = frame(host, { x: [0, categories.length], y: [0, top], xLabel, yLabel, label });
+  const top = highest ?? (largest([...tops, ...marks.map((wish) => wish ?? 0)]) * 1.06 || 1);
+  const f = frame(panel.chart, { x: [0, categories.length], y: [0, top], xLabel, yLabel, label });
   if (series.some((one) => one.hatched)) f.root.append(hatchedFill("hatched"));
   yTicks(f, [0, top], yText);
   const room = (f.right - f.left) / categories.length;
@@ -221,16 +227,12 @@ function barChart(host, { categories, series, stacked = false, xLabel, yLabel, y
       tip.on(bar, category, [`${one.name}: ${yText(value)}`]);
       f.root.append(bar);
     });
-    drawWish(f, middle, Math.max(cluster / 2 + 4, 5), marks[i] ?? null);
+    const wish = marks[i] ?? null;
+    if (wish === null) return;
+    const [reach, y] = [Math.max(cluster / 2 + 4, 5), f.py(wish)];
+    f.root.append(svg("line", { x1: middle - reach, x2: middle + reach, y1: y, y2: y, class: "wish" }));
   });
   f.root.append(svg("line", { x1: f.left, x2: f.right, y1: f.bottom, y2: f.bottom, class: "edge" }));
-}
-
-/** @param {Frame} f @param {number} middle @param {number} reach @param {number | null} value */
-function drawWish(f, middle, reach, value) {
-  if (value === null) return;
-  const y = f.py(value);
-  f.root.append(svg("line", { x1: middle - reach, x2: middle + reach, y1: y, y2: y, class: "wish" }));
 }
 
 /** @param {Frame} f @param {number} x @param {number} width @param {number} base @param {number} value @param {Look} look */
@@ -268,7 +270,7 @@ function hatchedFill(id) {
 /** Points against the diagonal, both axes alike; logarithmic if values are far apart. @param {HTMLElement} host @param {ScatterChartOptions} options */
 function scatterChart(host, { points, xLabel, yLabel, text, label }) {
   const values = points.flatMap((point) => [point.x, point.y]).filter((value) => value > 0);
-  const [low, high] = [values.reduce((a, b) => Math.min(a, b), Infinity), largest(values)];
+  const [low, high] = [smallest(values), largest(values)];
   const log = high / low > 8;
   const to = (/** @type {number} */ value) => (log ? Math.log10(Math.max(value, low)) : value);
   const room = (to(high) - to(low) || 1) * 0.06;

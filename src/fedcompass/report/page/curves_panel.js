@@ -38,7 +38,7 @@ const curvesPanel = {
         state.axis = value;
         zoomTo(null);
       }),
-      ...(state.zoom ? [el("button", { type: "button", onclick: () => zoomTo(null) }, "show all")] : []),
+      ...(state.zoom ? [button("show all", () => zoomTo(null))] : []),
     );
     const shown = state.groups.filter((group) => !state.hidden.has(group.label));
     const series = shown.map((group) => ({ ...lookOf(group), ...group.curve(metric, state.axis) }));
@@ -95,12 +95,7 @@ function sentText(run, row) {
 function curveScales(state, first) {
   if (state.axis === "time") {
     const scale = new TimeScale(first.unit, largest(state.runs.map((run) => run.end)));
-    const words = first.facts.kind === "deployment" ? "time" : "virtual time";
-    return {
-      xTicks: (low, high, about) => scale.ticks(low, high, about),
-      xText: (x) => scale.text(x),
-      xLabel: scale.axis ? `${words} (${scale.axis})` : words,
-    };
+    return timeAxis(scale, first.facts.kind === "deployment" ? "time" : "virtual time");
   }
   const known = state.runs.every((run) => run.modelBytes !== null);
   const text = state.axis === "bytes" && known ? bytes : short;

@@ -60,6 +60,16 @@ function table(header, rows, caption) {
   );
 }
 
+/** @param {Children[number]} content @param {() => void} act @param {Attributes} [attributes] */
+function button(content, act, attributes) {
+  return el("button", { type: "button", onclick: act, ...attributes }, content);
+}
+
+/** What a button is for, where it shows a sign. @param {string} label */
+function named(label) {
+  return { "aria-label": label, title: label };
+}
+
 /**
  * Buttons of which one is pressed.
  * @template {string} T
@@ -67,11 +77,7 @@ function table(header, rows, caption) {
  */
 function switcher(label, options, chosen, choose) {
   const buttons = options.map(([value, text]) =>
-    el(
-      "button",
-      { type: "button", "aria-pressed": String(value === chosen), onclick: () => choose(value) },
-      text,
-    ),
+    button(text, () => choose(value), { "aria-pressed": String(value === chosen) }),
   );
   return el("div", { class: "switch", role: "group", "aria-label": label }, buttons);
 }

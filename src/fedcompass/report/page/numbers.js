@@ -154,3 +154,8 @@ function largest(values, least = 0) {
   for (const value of values) if (value > most) most = value;
   return most;
 }
+
+/** Likewise. @param {number[]} values */
+function smallest(values) {
+  return values.reduce((a, b) => Math.min(a, b), Infinity);
+}

@@ -20,9 +20,8 @@ class Panel {
     this.heading = el("h2", { id: `${id}-title` }, title);
     this.details.addEventListener("toggle", () => this.fillTable());
     for (const kind of spec.rows ? /** @type {const} */ (["png", "svg"]) : []) {
-      const label = `Save as ${kind.toUpperCase()}: ${id}`;
-      const act = () => savePicture(this, kind);
-      this.exports.append(el("button", { type: "button", "aria-label": label, title: label, onclick: act }, kind.toUpperCase()));
+      const sign = kind.toUpperCase();
+      this.exports.append(button(sign, () => savePicture(this, kind), named(`Save as ${sign}: ${id}`)));
     }
     this.element = el(
       "section",
@@ -44,6 +43,11 @@ class Panel {
     this.fillTable();
   }
 
+  /** Say something below the chart. @param {string} words */
+  note(words) {
+    this.notes.replaceChildren(el("p", { class: "caption" }, words));
+  }
+
   fillTable() {
     this.details.querySelector(".table")?.remove();
     if (!this.details.open || this.details.hidden || !this.state || !this.spec.rows) return;
@@ -59,7 +63,7 @@ function legendOf(looks) {
 
 /** A key that shows and hides what it stands for. @param {Look} look @param {boolean} shown @param {() => void} act */
 function toggleOf(look, shown, act) {
-  return el("button", { type: "button", class: "key", "aria-pressed": String(shown), onclick: act }, keyOf(look), ` ${look.name}`);
+  return button([keyOf(look), ` ${look.name}`], act, { class: "key", "aria-pressed": String(shown) });
 }
 
 /** A line for one with a dash, a dot or a short line if it is one, else a patch. @param {Look} look */

@@ -11,8 +11,7 @@ const stalenessPanel = {
   draw(panel, state) {
     const { categories, shares } = stalenessShares(state);
     const series = state.groups.map((group, i) => ({ name: group.label, colour: group.colour, pale: group.pale, values: shares[i] }));
-    panel.legend.replaceChildren(...legendOf(series));
-    barChart(panel.chart, {
+    barChart(panel, {
       categories, series, yText: percent, xLabel: "versions behind", yLabel: "share of updates",
       label: state.groups.map((g) => `${g.label}: ${short(mean(g.runs.map((r) => r.meanStaleness())))} versions behind on average`).join(", "),
     });

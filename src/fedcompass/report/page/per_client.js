@@ -10,9 +10,14 @@ function nobody(state) {
   return state.detail.lanes.length ? null : "No client has joined yet.";
 }
 
-/** @param {RunModel} run */
-function clientNames(run) {
-  return run.lanes.map((lane) => lane.client);
+/** A bar or more for each client. @param {Panel} panel @param {RunModel} run @param {Omit<BarChartOptions, "categories" | "xLabel">} options */
+function clientBars(panel, run, options) {
+  barChart(panel, { categories: run.lanes.map((lane) => lane.client), xLabel: "client", ...options });
+}
+
+/** Each client's number, for those who cannot see the chart. @param {RunModel} run @param {(lane: Lane, i: number) => string} text */
+function told(run, text) {
+  return run.lanes.map((lane, i) => `${lane.name}: ${text(lane, i)}`).join(", ");
 }
 
 /** @type {PanelSpec} */
@@ -35,16 +40,11 @@ const idlePanel = {
     if (spent.some((s) => s.quarantined > 0)) {
       series.push({ name: "quarantined", colour: theme.colours.bad, values: spent.map((s) => s.quarantined) });
     }
-    panel.legend.replaceChildren(...legendOf(series));
-    barChart(panel.chart, {
-      categories: clientNames(run), series, stacked: true, highest: 1,
-      yText: percent, xLabel: "client", yLabel: "share of the run",
+    clientBars(panel, run, {
+      series, stacked: true, highest: 1, yText: percent, yLabel: "share of the run",
       label: `Clients waited ${percent(run.idleShare(), 1)} of their time`,
     });
-    panel.notes.replaceChildren(
-      el("p", { class: "caption" }, "Idle share of all client time. ",
-        state.groups.map((g) => `${g.label}: ${idleText(g)}`).join("; "), "."),
-    );
+    panel.note(`Idle share of all client time. ${state.groups.map((g) => `${g.label}: ${idleText(g)}`).join("; ")}.`);
   },
   rows(state) {
     const spent = timeSpent(state.detail);
@@ -81,13 +81,10 @@ const stepsPanel = {
   caption: (state) => `How many training steps of each client reached the server: fast clients can do more in the same time.${oneOf(state)}`,
   missing: nobody,
   draw(panel, state) {
-    const { lanes } = state.detail;
-    const series = [{ name: "steps", colour: theme.of(1), values: lanes.map((lane) => lane.steps) }];
-    panel.legend.replaceChildren(...legendOf(series));
-    barChart(panel.chart, {
-      categories: clientNames(state.detail), series,
-      yText: short, xLabel: "client", yLabel: "local steps",
-      label: lanes.map((lane) => `${lane.name}: ${lane.steps} steps`).join(", "),
+    const run = state.detail;
+    clientBars(panel, run, {
+      series: [{ name: "steps", colour: theme.of(1), values: run.lanes.map((lane) => lane.steps) }],
+      yText: short, yLabel: "local steps", label: told(run, (lane) => `${lane.steps} steps`),
     });
   },
   rows(state) {
@@ -129,7 +126,7 @@ const pacePanel = {
       label: `Expected and real time per step of ${tasks.length} rounds; off by ${percent(paceError(tasks), 1)} on average`,
     });
     const fewer = tasks.length > MOST_POINTS ? ` ${MOST_POINTS} of ${counted(tasks.length, "round")} are drawn.` : "";
-    panel.notes.replaceChildren(el("p", { class: "caption" }, `Off by ${percent(paceError(tasks), 1)} on average.${fewer}`));
+    panel.note(`Off by ${percent(paceError(tasks), 1)} on average.${fewer}`);
   },
   rows(state) {
     const rows = state.detail.lanes.map((lane) => {
@@ -182,13 +179,10 @@ const contributionPanel = {
   draw(panel, state) {
     const run = state.detail;
     const { weights, samples } = contributions(run);
-    const series = [{ name: "share of all weights", colour: theme.of(2), values: weights }];
-    panel.legend.replaceChildren(...legendOf([...series, { name: "share of the data", tick: true }]));
-    barChart(panel.chart, {
-      categories: clientNames(run), series,
-      marks: samples,
-      yText: percent, xLabel: "client", yLabel: "share of all weights",
-      label: run.lanes.map((lane, i) => `${lane.name}: ${percent(weights[i], 1)}`).join(", "),
+    clientBars(panel, run, {
+      series: [{ name: "share of all weights", colour: theme.of(2), values: weights }],
+      marks: samples, mark: "share of the data",
+      yText: percent, yLabel: "share of all weights", label: told(run, (_, i) => percent(weights[i], 1)),
     });
   },
   rows(state) {
@@ -224,15 +218,12 @@ const clientAccuracyPanel = {
     const run = state.detail;
     const { last, best } = clientScores(run);
     panel.heading.textContent = `${inWords(run.metric).replace(/^./, (c) => c.toUpperCase())} per client`;
-    const series = [{ name: `${inWords(run.metric)}, latest`, colour: theme.of(3), values: last }];
-    panel.legend.replaceChildren(...legendOf([...series, { name: "best so far", tick: true }]));
-    barChart(panel.chart, {
-      categories: clientNames(run), series,
-      marks: best,
+    clientBars(panel, run, {
+      series: [{ name: `${inWords(run.metric)}, latest`, colour: theme.of(3), values: last }],
+      marks: best, mark: "best so far",
       highest: isShare(run.metric) ? 1 : undefined,
-      yText: (value) => metricText(run.metric, value, 0),
-      xLabel: "client", yLabel: inWords(run.metric),
-      label: run.lanes.map((lane, i) => `${lane.name}: ${metricText(run.metric, last[i])}`).join(", "),
+      yText: (value) => metricText(run.metric, value, 0), yLabel: inWords(run.metric),
+      label: told(run, (_, i) => metricText(run.metric, last[i])),
     });
   },
   rows(state) {
@@ -273,14 +264,10 @@ const budgetPanel = {
     /** @type {LineSeries[]} */
     const series = run.lanes.map((lane, i) => ({ name: lane.name, colour: theme.of(i), points: lane.spent, band: [] }));
     panel.legend.replaceChildren(...legendOf(series));
-    const { scale } = run;
     lineChart(panel.chart, {
-      series, target: null, reached: [], share: false,
-      xTicks: (low, high, about) => scale.ticks(low, high, about),
-      xText: (x) => scale.text(x),
-      xLabel: scale.axis ? `time (${scale.axis})` : "time",
-      yText: (value) => short(value), tickText: (value) => short(value), yLabel: "ε spent",
-      label: run.lanes.map((lane) => `${lane.name}: ${short(spentBy(lane))}`).join(", "),
+      ...timeAxis(run.scale, "time"), series, target: null, reached: [], share: false,
+      yText: short, tickText: short, yLabel: "ε spent",
+      label: told(run, (lane) => short(lane.spent.at(-1)?.[1])),
     });
   },
   rows(state) {
@@ -292,8 +279,3 @@ const budgetPanel = {
     return table(["client", "ε spent", "steps", "last update"], rows, "Privacy spent per client");
   },
 };
-
-/** @param {Lane} lane */
-function spentBy(lane) {
-  return lane.spent.at(-1)?.[1] ?? null;
-}

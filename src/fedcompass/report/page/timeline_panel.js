@@ -47,10 +47,9 @@ const ROUNDS = 40; // bars in a lane that can still be read
  * @param {RunModel[]} runs
  */
 function readableTime(runs) {
-  const ends = runs.flatMap((run) =>
+  return smallest(runs.flatMap((run) =>
     run.lanes.map((lane) => (lane.tasks.length > 2 * ROUNDS ? lane.tasks[ROUNDS].start : run.end)),
-  );
-  return ends.reduce((a, b) => Math.min(a, b), Infinity);
+  ));
 }
 
 /** @param {Timeline} timeline @param {PageState} state */
@@ -60,19 +59,14 @@ function timelineBox(timeline, state) {
   return el("div", { class: "lane-box" }, alone ? null : el("h3", null, label), timeline.element);
 }
 
-/** @param {string} label @param {string} text @param {() => void} act */
-function button(label, text, act) {
-  return el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
-}
-
 /** @param {TimeView} view */
 function timelineControls(view) {
   return [
-    button("Zoom in", "+", () => view.zoom(0.6)),
-    button("Zoom out", "−", () => view.zoom(1 / 0.6)),
-    button("Earlier", "◀", () => view.pan(-0.3)),
-    button("Later", "▶", () => view.pan(0.3)),
-    button("Show everything", "all", () => view.all()),
+    button("+", () => view.zoom(0.6), named("Zoom in")),
+    button("−", () => view.zoom(1 / 0.6), named("Zoom out")),
+    button("◀", () => view.pan(-0.3), named("Earlier")),
+    button("▶", () => view.pan(0.3), named("Later")),
+    button("all", () => view.all(), named("Show everything")),
     view.slider,
     el("span", { class: "hint" }, "Drag to move, Ctrl + wheel to zoom; keys: ← → + − 0, Shift + arrows from bar to bar."),
   ];
@@ -157,9 +151,9 @@ function taskTable(state, again) {
         choice.client = client;
         turn(0);
       }),
-      el("button", { type: "button", disabled: from === 0, onclick: () => turn(Math.max(0, from - PAGE)) }, "earlier"),
+      button("earlier", () => turn(Math.max(0, from - PAGE)), { disabled: from === 0 }),
       el("span", null, ` rounds ${from + 1} to ${last} of ${lane.tasks.length} `),
-      el("button", { type: "button", disabled: last >= lane.tasks.length, onclick: () => turn(from + PAGE) }, "later"),
+      button("later", () => turn(from + PAGE), { disabled: last >= lane.tasks.length }),
     ),
     table(
       ["start", "end", "steps", run.together, "from version", "staleness", "weight", "then waited", "outcome"],

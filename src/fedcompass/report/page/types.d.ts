@@ -292,6 +292,8 @@ interface BarChartOptions {
   yText: NumberText;
   /** A short line per category, such as a wish. */
   marks?: (number | null)[];
+  /** What that line is. */
+  mark?: string;
   highest?: number | undefined;
   label: string;
 }

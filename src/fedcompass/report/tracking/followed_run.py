@@ -17,12 +17,13 @@ from fedcompass.own_code import short
 from fedcompass.report.following import Following
 from fedcompass.report.run_files import RunFiles
 from fedcompass.report.tracking.measures import (
-    JournalMeasures,
     Point,
     evaluation_point,
+    journal_point,
     summary_metrics,
 )
 from fedcompass.report.written import write_report
+from fedcompass.runs.tally import Tally
 from fedcompass.setting_tables import flat
 from fedcompass.vocabulary import Seconds
 
@@ -39,7 +40,7 @@ class Tracker(Protocol):
 
     @property
     def keeps_files(self) -> bool:
-        """Whether it wants files."""
+        """Whether it has a place for files."""
         ...
 
     def settings(self, values: Mapping[str, Any]) -> None:
@@ -95,7 +96,7 @@ class FollowedRun:
         self._files, self._name, self._openers, self._every = RunFiles(folder), name, openers, every
         self._trackers: list[Tracker] = []
         self._following = Following([self._files])
-        self._measures = JournalMeasures()
+        self._tally = Tally()
         self._looked = monotonic()
         self._target_metric = ""
 
@@ -124,18 +125,18 @@ class FollowedRun:
         if not self._trackers:
             return
         points = list(self._new_points())
-        for tracker in list(self._trackers):
-            try:
-                for point in points:
-                    tracker.metrics(point.values, step=point.step, at=point.at)
-                tracker.flush()
-            except Exception as error:  # whatever a tool or its network raises
-                self._drop(tracker, error)
+
+        def hand_on(tracker: Tracker) -> None:
+            for point in points:
+                tracker.metrics(point.values, step=point.step, at=point.at)
+            tracker.flush()
+
+        self._each(hand_on)
 
     def _new_points(self) -> Iterator[Point]:
         for message in self._following.news():
             if message.kind == "reset":
-                self._measures = JournalMeasures()
+                self._tally = Tally()
             elif message.kind == "lines":
                 for line in message.content["text"].split("\n")[:-1]:
                     point = self._point(message.content["file"], json.loads(line))
@@ -144,44 +145,38 @@ class FollowedRun:
 
     def _point(self, file: str, record: dict[str, Any]) -> Point | None:
         if file == "journal":
-            return self._measures.take(record)
+            return journal_point(self._tally, record)
         return evaluation_point(record, self._target_metric)
 
-    def _drop(self, tracker: Tracker, error: Exception) -> None:
-        self._trackers.remove(tracker)
-        _log.warning(
-            "%s stopped tracking: %s; the run goes on, its record in %s is complete",
-            type(tracker).__name__,
-            _first_line(error),
-            self._files.path,
-        )
-        with suppress(Exception):
-            tracker.close({}, "failed")
+    def _each(self, act: Callable[[Tracker], None]) -> None:
+        """Do something with every tracker; one that fails is dropped."""
+        for tracker in list(self._trackers):
+            try:
+                act(tracker)
+            except Exception as error:  # whatever a tool or its network raises
+                self._trackers.remove(tracker)
+                _log.warning(
+                    "%s stopped tracking: %s; the run goes on, its record in %s is complete",
+                    type(tracker).__name__,
+                    _first_line(error),
+                    self._files.path,
+                )
+                with suppress(Exception):
+                    tracker.close({}, "failed")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.catch_up()
         summary = summary_metrics(self._files.summary() or {})
-        if summary:
+        if summary and any(tracker.keeps_files for tracker in self._trackers):
             self._hand_over_files()
-        for tracker in list(self._trackers):
-            try:
-                tracker.close(summary, _status(kind))
-            except Exception as failure:  # as above
-                self._drop(tracker, failure)
+        self._each(lambda tracker: tracker.close(summary, _status(kind)))
 
     def _hand_over_files(self) -> None:
-        keepers = [tracker for tracker in self._trackers if tracker.keeps_files]
-        if not keepers:
-            return
         with TemporaryDirectory(prefix="fedcompass-") as folder:
             report = write_report([self._files], Path(folder) / "report.html")
             models = (self._files.path / f"{name}.safetensors" for name in ("final", "best"))
             paths = [report, *(model for model in models if model.exists())]
-            for tracker in keepers:
-                try:
-                    tracker.files(paths)
-                except Exception as error:  # as above
-                    self._drop(tracker, error)
+            self._each(lambda tracker: tracker.files(paths))
 
 
 def _status(kind: type[BaseException] | None) -> Status:

@@ -21,7 +21,7 @@ from fedcompass.runs.curve import metrics_of
 from fedcompass.runs.tally import Tally
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["JournalMeasures", "Point", "evaluation_point", "summary_metrics"]
+__all__ = ["Point", "evaluation_point", "journal_point", "summary_metrics"]
 
 
 class Point(NamedTuple):
@@ -56,29 +56,21 @@ def summary_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-class JournalMeasures:
-    """Takes a journal's lines in order and gives metrics at every merge."""
-
-    def __init__(self) -> None:
-        self._tally = Tally()
-
-    def take(self, record: Mapping[str, Any]) -> Point | None:
-        """The metrics of a merge, None for any other line."""
-        self._tally.take(record)
-        return self._merge(record) if record.get("command") == "Commit" else None
-
-    def _merge(self, record: Mapping[str, Any]) -> Point:
-        clients = self._tally.clients.values()
-        left_out = record.get("left_out", ())
-        staleness = [u for _, task, u in record["contributions"] if task not in left_out]
-        values = {
-            "time": float(record["at"]),
-            "updates": float(self._tally.merged),
-            "steps": float(sum(client.steps for client in clients)),
-            "merge/updates": float(len(staleness)),
-            "idle_share": self._tally.idle_share(record["at"]),
-            "refused": float(sum(client.refused for client in clients)),
-        }
-        if staleness:
-            values |= {"staleness/mean": fmean(staleness), "staleness/max": float(max(staleness))}
-        return Point(float(record["at"]), self._tally.version, values)
+def journal_point(tally: Tally, record: Mapping[str, Any]) -> Point | None:
+    """Take the journal's next line into the tally; the metrics of a merge, None of other lines."""
+    tally.take(record)
+    if record.get("command") != "Commit":
+        return None
+    clients, left_out = tally.clients.values(), record.get("left_out", ())
+    staleness = [u for _, task, u in record["contributions"] if task not in left_out]
+    values = {
+        "time": float(record["at"]),
+        "updates": float(tally.merged),
+        "steps": float(sum(client.steps for client in clients)),
+        "merge/updates": float(len(staleness)),
+        "idle_share": tally.idle_share(record["at"]),
+        "refused": float(sum(client.refused for client in clients)),
+    }
+    if staleness:
+        values |= {"staleness/mean": fmean(staleness), "staleness/max": float(max(staleness))}
+    return Point(float(record["at"]), tally.version, values)

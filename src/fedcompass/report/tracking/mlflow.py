@@ -111,22 +111,22 @@ class MlflowTracker:
 
     keeps_files = True
 
+    @_quiet()
     def __init__(self, client: "MlflowClient", experiment: str, name: str) -> None:
         self._client = client
         self._began = time()
-        with _quiet():
-            self._run: str = client.create_run(experiment, run_name=name).info.run_id
+        self._run: str = client.create_run(experiment, run_name=name).info.run_id
         self._kept: list[Metric] = []
         self._last_step, self._last_at = 0, 0.0
 
+    @_quiet()
     def settings(self, values: Mapping[str, Any]) -> None:
         """Log the settings as parameters."""
         from mlflow.entities import Param
 
         params = [Param(key, str(value)[:_LONGEST_PARAM]) for key, value in values.items()]
         for first in range(0, len(params), _BATCH_PARAMS):
-            with _quiet():
-                self._client.log_batch(self._run, params=params[first : first + _BATCH_PARAMS])
+            self._client.log_batch(self._run, params=params[first : first + _BATCH_PARAMS])
 
     def metrics(self, values: Mapping[str, float], *, step: int, at: Seconds) -> None:
         """Keep points until a batch is full."""
@@ -138,22 +138,22 @@ class MlflowTracker:
         if len(self._kept) >= _BATCH_METRICS:
             self.flush()
 
+    @_quiet()
     def flush(self) -> None:
         """Send the points kept."""
         while self._kept:
             batch, self._kept = self._kept[:_BATCH_METRICS], self._kept[_BATCH_METRICS:]
-            with _quiet():
-                self._client.log_batch(self._run, metrics=batch)
+            self._client.log_batch(self._run, metrics=batch)
 
+    @_quiet()
     def files(self, paths: Sequence[Path]) -> None:
         """Log the files as artifacts."""
         for path in paths:
-            with _quiet():
-                self._client.log_artifact(self._run, str(path))
+            self._client.log_artifact(self._run, str(path))
 
+    @_quiet()
     def close(self, summary: Mapping[str, float], status: Status) -> None:
         """Log the summary and end the run."""
         self.metrics(summary, step=self._last_step, at=self._last_at)
         self.flush()
-        with _quiet():
-            self._client.set_terminated(self._run, _ENDS[status])
+        self._client.set_terminated(self._run, _ENDS[status])

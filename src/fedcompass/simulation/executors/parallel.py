@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing import current_process
 from multiprocessing.connection import wait
 from typing import NoReturn, overload
@@ -10,7 +10,6 @@ from typing import NoReturn, overload
 from fedcompass.aggregation.layout import Layout
 from fedcompass.errors import SettingsError, TaskFailed
 from fedcompass.settings.training import LocalSettings
-from fedcompass.simulation.executors.next_job import next_job
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
     EvalResult,
@@ -25,9 +24,11 @@ from fedcompass.training.bound import build_module
 from fedcompass.training.problem import Problem
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["ProcessesExecutor"]
+__all__ = ["ProcessesExecutor", "next_job"]
 
 _SECONDS_TO_END = 1.0
+_NEAR = 0.05
+"""Arrivals closer than this share of the time until then count as equally urgent."""
 
 
 class ProcessesExecutor(Executor):
@@ -136,6 +137,27 @@ class ProcessesExecutor(Executor):
         self._over = error
         self._shut_down()
         raise error
+
+
+def next_job(waiting: Iterable[Job], *, now: Seconds, most_evaluations: int) -> Job:
+    """What the simulation will ask for first, and among near-equals the longest.
+
+    The longest first, because jobs due together (an arrival group, a round) end sooner that way.
+    Evaluations give way to training, up to a number, since each keeps a model in memory.
+
+    Args:
+        waiting: at least one job, in the order in which they came.
+        now: virtual time of the last result asked for.
+        most_evaluations: how many of them may wait.
+    """
+    waiting = list(waiting)
+    training = [job for job in waiting if isinstance(job, TrainJob)]
+    evaluations = [job for job in waiting if isinstance(job, EvalJob)]
+    if not training or len(evaluations) > most_evaluations:
+        return evaluations[0]
+    first = min(job.needed_at for job in training)
+    near = first + _NEAR * max(first - now, 0.0)
+    return max((job for job in training if job.needed_at <= near), key=lambda job: job.steps)
 
 
 def _checked(workers: int | None) -> int:

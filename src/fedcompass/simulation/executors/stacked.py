@@ -1,7 +1,7 @@
 """Training all pending tasks of all live runs in one stack, when the first result is due."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import torch
 
@@ -19,6 +19,8 @@ from fedcompass.simulation.executors.stacked_jobs import StackedJobs
 from fedcompass.training.problem import Problem
 
 __all__ = ["StackedExecutor", "StackedJobs", "drive_stacked"]
+
+_T = TypeVar("_T")
 
 
 class StackedExecutor(Executor):
@@ -72,15 +74,15 @@ class StackedExecutor(Executor):
 
 
 def drive_stacked(
-    simulations: Iterable[Generator[Job, Any, None]],
+    simulations: Iterable[Generator[Job, Any, _T]],
     stacked_jobs: StackedJobs,
     *,
     has_room: Callable[[int], bool] = lambda live: live < 256,
-) -> Iterator[tuple[int, FedcompassError | None]]:
-    """Drive simulations side by side; give back (its number, its error if any) as each one ends.
+) -> Generator[tuple[int, _T | FedcompassError], None, None]:
+    """Drive simulations side by side; give back (its number, what it returned) as each one ends.
 
     Every live simulation goes on until it needs a result that is not there; then everything they
-    wait for is trained together. The first ones are served first.
+    wait for is trained together. The first ones are served first. One that raised gives its error.
 
     Args:
         simulations: the generators of `Run.steps`, whose executors share `stacked_jobs`; the next
@@ -89,25 +91,29 @@ def drive_stacked(
         has_room: whether another one may go on beside so many live ones.
     """
     source = enumerate(simulations)
-    waiting: dict[int, tuple[Generator[Job, Any, None], Job]] = {}
-    while True:
-        for number in list(waiting):
-            steps, job = waiting.pop(number)
-            yield from _advanced(number, steps, job, stacked_jobs, waiting)
-        while has_room(len(waiting)) and (fresh := next(source, None)) is not None:
-            yield from _advanced(*fresh, None, stacked_jobs, waiting)
-        if not waiting:
-            return
-        stacked_jobs.work([job for _, job in waiting.values()])
+    waiting: dict[int, tuple[Generator[Job, Any, _T], Job]] = {}
+    try:
+        while True:
+            for number in list(waiting):
+                steps, job = waiting.pop(number)
+                yield from _advanced(number, steps, job, stacked_jobs, waiting)
+            while has_room(len(waiting)) and (fresh := next(source, None)) is not None:
+                yield from _advanced(*fresh, None, stacked_jobs, waiting)
+            if not waiting:
+                return
+            stacked_jobs.work([job for _, job in waiting.values()])
+    finally:
+        for steps, _ in waiting.values():
+            steps.close()
 
 
 def _advanced(
     number: int,
-    steps: Generator[Job, Any, None],
+    steps: Generator[Job, Any, _T],
     job: Job | None,
     stacked_jobs: StackedJobs,
-    waiting: dict[int, tuple[Generator[Job, Any, None], Job]],
-) -> Iterator[tuple[int, FedcompassError | None]]:
+    waiting: dict[int, tuple[Generator[Job, Any, _T], Job]],
+) -> Iterator[tuple[int, _T | FedcompassError]]:
     """Go on with one simulation; put it among the waiting, or give it back if it ended."""
     try:
         job = next(steps) if job is None else job
@@ -119,7 +125,7 @@ def _advanced(
             else:
                 job = steps.send(result)
         waiting[number] = steps, job
-    except StopIteration:
-        yield number, None
+    except StopIteration as end:
+        yield number, end.value
     except FedcompassError as error:
         yield number, error

@@ -5,7 +5,6 @@ by steps shrinks as they finish.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -13,30 +12,11 @@ from torch import Tensor
 
 from fedcompass.aggregation.layout import SEGMENTS, FlatState, Layout, Segment
 
-__all__ = ["Blocks", "Matrices", "matrices_of"]
+__all__ = ["Blocks", "matrices_of", "row_of"]
 
 
-@dataclass(slots=True)
-class Matrices:
-    """Flat states as rows: one matrix per segment."""
-
-    trainable: Tensor
-    averaged: Tensor
-    counted: Tensor
-
-    def row(self, number: int) -> FlatState:
-        """One state, as views."""
-        return FlatState(self.trainable[number], self.averaged[number], self.counted[number])
-
-    def to(self, device: torch.device) -> "Matrices":
-        """The same on another device (itself if it is there already)."""
-        return Matrices(
-            self.trainable.to(device), self.averaged.to(device), self.counted.to(device)
-        )
-
-
-def matrices_of(states: Sequence[FlatState], device: torch.device) -> Matrices:
-    """States as rows on a device; one that occurs several times travels once."""
+def matrices_of(states: Sequence[FlatState], device: torch.device) -> FlatState:
+    """States as the rows of one, on a device; one that occurs several times travels once."""
     numbers = {id(state): number for number, state in enumerate(states)}
     places = {number: place for place, number in enumerate(numbers.values())}
     rows = torch.tensor([places[numbers[id(state)]] for state in states], device=device)
@@ -46,7 +26,12 @@ def matrices_of(states: Sequence[FlatState], device: torch.device) -> Matrices:
         stacked = torch.stack([vectors[segment] for vectors in once]).to(device)
         return stacked if len(once) == len(states) else stacked.index_select(0, rows)
 
-    return Matrices(matrix("trainable"), matrix("averaged"), matrix("counted"))
+    return FlatState(matrix("trainable"), matrix("averaged"), matrix("counted"))
+
+
+def row_of(matrices: FlatState, number: int) -> FlatState:
+    """One of the states, as views."""
+    return FlatState(*(matrix[number] for matrix in matrices.tensors().values()))
 
 
 class Blocks:
@@ -62,9 +47,9 @@ class Blocks:
             for spec in layout.specs
         }
 
-    def load(self, matrices: Matrices) -> None:
+    def load(self, matrices: FlatState) -> None:
         """Write models into the first rows."""
-        sources = {segment: getattr(matrices, segment) for segment in SEGMENTS}
+        sources = matrices.tensors()
         ends = dict.fromkeys(SEGMENTS, 0)
         for spec in self._layout.specs:
             source, start = sources[spec.segment], ends[spec.segment]
@@ -72,9 +57,9 @@ class Blocks:
             block = self.tensors[spec.name][: len(source)]
             block.copy_(source[:, start:end].view(block.shape))
 
-    def collect(self, models: int) -> Matrices:
+    def collect(self, models: int) -> FlatState:
         """Copies of the first models."""
-        return Matrices(*(self._matrix(segment, models) for segment in SEGMENTS))
+        return FlatState(*(self._matrix(segment, models) for segment in SEGMENTS))
 
     def _matrix(self, segment: Segment, models: int) -> Tensor:
         parts = [

@@ -10,7 +10,7 @@ from torch import nn
 from fedcompass.aggregation.layout import FlatState, Layout, frozen_of
 from fedcompass.settings.training import LocalSettings
 from fedcompass.training.problem import Loss, Samples, Transform
-from fedcompass.training.stacked.blocks import Matrices, matrices_of
+from fedcompass.training.stacked.blocks import matrices_of, row_of
 from fedcompass.training.stacked.convert import convert
 from fedcompass.training.stacked.forward import CannotStack, Forward, by_vmap, with_frozen
 from fedcompass.training.stacked.stack_of_tasks import StackOfTasks, StepFunctions, for_stacks
@@ -72,10 +72,10 @@ class StackedTrainer:
                 stack, order = order[:size], order[size:]
                 ends = self._train_stack([tasks[number] for number in stack])
                 # Copies: a view would keep the whole stack until the last of its answers is due.
-                updates |= {number: ends.row(row).clone() for row, number in enumerate(stack)}
+                updates |= {number: row_of(ends, row).clone() for row, number in enumerate(stack)}
         return [updates[number] for number in range(len(tasks))]
 
-    def _train_stack(self, tasks: list[StackedTask]) -> Matrices:
+    def _train_stack(self, tasks: list[StackedTask]) -> FlatState:
         """Train a stack sorted by steps, the longest first."""
         stack, samples = self._room_for(len(tasks)), tasks[0].samples
         live = [sum(task.steps > step for task in tasks) for step in range(tasks[0].steps)]
@@ -100,7 +100,7 @@ class StackedTrainer:
             first += len(drawn)
         return self._updates(tasks, starts, stack.blocks.collect(len(tasks)))
 
-    def _updates(self, tasks: list[StackedTask], starts: Matrices, ends: Matrices) -> Matrices:
+    def _updates(self, tasks: list[StackedTask], starts: FlatState, ends: FlatState) -> FlatState:
         change = torch.tensor([task.payload == "delta" for task in tasks], device=self.device)
         ends.trainable = torch.where(
             change[:, None], starts.trainable - ends.trainable, ends.trainable
