@@ -86,7 +86,11 @@ def _strategy_rows(strategy: strategies.Strategy) -> Iterator[SettingRow]:
     known = strategies.known_keys(strategy.name)
     for settings in (strategy.scheduling, strategy.aggregation):
         yield from (row for row in setting_rows(settings) if row.table in known)
-    yield from setting_rows(strategy.guard)
+    yield from setting_rows(strategy.guard, "guard.")
+    if "variant" in known:
+        words = "|".join(["own", *strategies.variants(strategy.name)])
+        meaning = "own: the defaults of its own paper; share: updates are scaled by p_i, too"
+        yield SettingRow("variant", strategy.variant, words, meaning)
 
 
 def _without(prefix: str, rows: Iterable[SettingRow]) -> Iterator[SettingRow]:

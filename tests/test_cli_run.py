@@ -215,6 +215,20 @@ def test_compare_gives_the_same_numbers_with_two_processes() -> None:
             assert first.read_bytes() == second.read_bytes()
 
 
+def test_a_run_stopped_before_its_first_task_leaves_nothing_that_is_in_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stopped_while_it_prepares(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedcompass.simulation.run.simulate", stopped_while_it_prepares)
+        done = CliRunner(mix_stderr=False).invoke(app, ["run", "--name", "early"])
+    assert done.exit_code == 130
+    assert done.stderr.endswith("stopped before the first task; nothing is kept\n")
+    assert not Path("runs/early").exists()
+
+
 def test_a_stopped_comparison_goes_on_to_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--strategies", "fedavg,fedcompass", "--seeds", "2", "--horizon", "3"]
     whole = fedcompass("compare", *arguments, "--workers", "1", "--name", "whole").stdout

@@ -301,6 +301,7 @@ def test_settings_of_an_own_rule_and_scheduler_are_checked_like_ours(command: Co
     [
         ("--strategy fedfoo", "or your own: a Recipe named package.module:name or FILE.py:name"),
         ("--strategy ./mine.py:nothing", "mine.py has no nothing; it has: OwnSettings"),
+        ("--strategy ./mine.py:nothing", ", clipped, "),
         ("--strategy ./mine.py:Clipped", "is the class Clipped; allowed: a fedcompass.strategies."),
         ("--strategy ./none.py:x", "there is no Python file"),
         ("--metric ./mine.py:undirected", "is the function undirected; allowed: a function"),

@@ -262,9 +262,17 @@ def _search(folder: Path | None) -> str:
 
 def _offers(module: Any) -> str:
     """What a module has of its own that may be meant."""
-    own = [key for key, value in vars(module).items() if callable(value)]
-    own = [key for key in own if getattr(vars(module)[key], "__module__", "") == module.__name__]
+    own = [key for key, value in vars(module).items() if _is_of(module.__name__, key, value)]
     return f"; it has: {', '.join(own)}" if own else ""
+
+
+def _is_of(module: str, key: str, value: Any) -> bool:
+    """Whether a public name is one that the module itself defines: nothing plain or imported."""
+    if key.startswith("_") or inspect.ismodule(value):
+        return False
+    if inspect.isclass(value) or inspect.isroutine(value):
+        return getattr(value, "__module__", "") == module
+    return type(value).__module__ not in ("builtins", "typing")
 
 
 def _file(module: Any) -> str:

@@ -136,10 +136,15 @@ def _watched(
         progress.update(simulation)
         followed.update()
 
-    goes_on = f"\nstopped. To go on: fedcompass run --resume {folder.path}"
+    def say_how_to_go_on() -> None:
+        if folder.remove_if_not_begun():
+            progress.live.say("\nstopped before the first task; nothing is kept")
+        else:
+            progress.live.say(f"\nstopped. To go on: fedcompass run --resume {folder.path}")
+
     try:
         with (
-            going_on_later(lambda: progress.live.say(goes_on)),
+            going_on_later(say_how_to_go_on),
             FollowedRun(folder.path, track.run_name(folder.path), openers) as followed,
         ):
             return simulate(

@@ -148,7 +148,9 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(f"{self.path} cannot be written to: {error.strerror}") from None
 
-    def remove_if_not_begun(self) -> None:
-        """Leave nothing behind of a run that could not begin."""
-        if not self.journal.exists():
-            shutil.rmtree(self.path)
+    def remove_if_not_begun(self) -> bool:
+        """Leave nothing behind of a run that could not begin; says whether it could not."""
+        if self.journal.exists():
+            return False
+        shutil.rmtree(self.path)
+        return True

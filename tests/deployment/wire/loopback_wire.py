@@ -29,7 +29,7 @@ LAYOUT = "0" * 64
 MODEL = bytes(range(256)) * 20_000  # 5 MB: some pieces
 UPDATE = bytes(reversed(range(256))) * 20_000
 SERVICE = "/fedcompass.wire.v1.Federation/"
-LONGEST = 20.0  # seconds that anything here may take
+LONGEST = 60.0  # seconds that anything here may take
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -191,7 +191,7 @@ async def to_end(call: Any) -> None:
         pass
 
 
-def play(scene: Awaitable[_T], seconds: float = 60.0) -> _T:
+def play(scene: Awaitable[_T], seconds: float = 180.0) -> _T:
     """Run a scene, bounded."""
 
     async def bounded() -> _T:

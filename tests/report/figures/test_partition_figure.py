@@ -48,5 +48,6 @@ def test_without_matplotlib_the_extra_is_named() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == (
-        "drawing needs matplotlib, which is not installed. Run in its checkout: pip install -c constraints.txt '.[plot]'\n"
+        "drawing needs matplotlib, which is not installed. Run in its checkout: "
+        "pip install -c constraints.txt '.[plot]'\n"
     )

@@ -235,5 +235,6 @@ def test_a_missing_extra_is_one_line_with_its_install_command(
     with pytest.raises(MissingExtra) as caught:
         fedcompass("run", f"--{tool}")
     assert str(caught.value) == (
-        f"--{tool} needs {tool}, which is not installed. Run in its checkout: pip install -c constraints.txt '.[{tool}]'"
+        f"--{tool} needs {tool}, which is not installed. Run in its checkout: "
+        f"pip install -c constraints.txt '.[{tool}]'"
     )
