@@ -84,6 +84,11 @@ def test_a_named_cluster_that_does_not_answer_is_one_line_at_once(
         cluster_address("ray")
 
 
+def test_what_is_no_address_is_refused() -> None:
+    with pytest.raises(SettingsError, match="^--on is 'spark'; allowed: ray, ray://HOST:PORT or"):
+        cluster_address("spark")
+
+
 def test_a_sweep_does_not_wait_for_a_cluster_that_is_gone(tmp_path: Path, dead: str) -> None:
     pytest.importorskip("ray")
     with pytest.raises(SettingsError, match=r"no Ray cluster answers there: .*refused"):

@@ -24,6 +24,7 @@ from fedcompass.cli.options import next_free
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
 from fedcompass.runs.curve import metrics_of
+from fedcompass.runs.files import in_use
 
 if TYPE_CHECKING:
     from fedcompass.deployment.operator.demo import DemoPlan, DemoRun
@@ -230,6 +231,8 @@ def status(
     view = RunView(_begun(folder, run))
     view.refresh()
     state = "finished" if view.finished else "not finished"
+    if not view.finished and not in_use(folder):
+        state += " (no server is running)"
     metrics = "  ".join(f"{k} {v:.4g}" for k, v in metrics_of(view.metrics).items())
     behind = of_version(view)
     print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}  {metrics}{behind}")

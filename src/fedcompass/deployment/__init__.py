@@ -4,6 +4,7 @@ The names below are imported when they are first used: what runs at a site for e
 not load torch.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from fedcompass.deployment.server.federation_settings import FederationSettings
     from fedcompass.deployment.server.federation_summary import Summary
     from fedcompass.deployment.server.serve import serve
+
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # not what its connections do; read at import
 
 __all__ = ["Federation", "FederationSettings", "Site", "Summary", "Trainer", "serve"]
 

@@ -30,22 +30,20 @@ WARNED_AHEAD = timedelta(weeks=8)
 """How long before its end a certificate is warned about, and `deploy renew` renews it."""
 
 
-def read_certificate(path: Path) -> x509.Certificate:
+def read_certificate(
+    path: Path, remedy: str = "bring it back, or ask for it again"
+) -> x509.Certificate:
     """The certificate in a PEM file.
 
     Raises:
-        ProjectError: it is missing or not a certificate.
+        ProjectError: it is missing or not a certificate, and what to do: the remedy.
     """
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
-        raise ProjectError(
-            f"certificate {path}: {error.strerror}; bring it back, or ask for it again"
-        ) from None
+        raise ProjectError(f"certificate {path}: {error.strerror}; {remedy}") from None
     except ValueError:
-        raise ProjectError(
-            f"{path} is not a PEM certificate; bring back the right one, or ask for it again"
-        ) from None
+        raise ProjectError(f"{path} is not a PEM certificate; {remedy}") from None
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:
@@ -75,7 +73,7 @@ def check_dates(path: Path, remedy: str) -> x509.Certificate:
     Raises:
         ProjectError: it is not, and what to do: the remedy; or it is no certificate.
     """
-    certificate, now = read_certificate(path), datetime.now(UTC)
+    certificate, now = read_certificate(path, remedy), datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
         raise ProjectError(f"{path} expired on {end:%Y-%m-%d}; {remedy}")

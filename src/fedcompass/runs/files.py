@@ -16,6 +16,7 @@ __all__ = [
     "FolderLock",
     "GrowingFile",
     "LineFile",
+    "in_use",
     "locked",
     "make_folder",
     "replacing",
@@ -59,6 +60,15 @@ class FolderLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process has a folder's lock now."""
+    try:
+        FolderLock(folder).release()
+    except BlockingIOError:
+        return True
+    return False
 
 
 def make_folder(path: Path, *, exist_ok: bool = False) -> None:

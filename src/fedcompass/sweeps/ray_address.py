@@ -20,8 +20,10 @@ def cluster_address(where: str) -> str:
             else a new one), "ray://host:port" or "host:port".
 
     Raises:
-        SettingsError: nobody listens there.
+        SettingsError: it is no address, or nobody listens there.
     """
+    if where not in ("ray", "auto", "local") and ":" not in where:
+        raise SettingsError(f"--on is {where!r}; allowed: ray, ray://HOST:PORT or HOST:PORT")
     named = os.environ.get("RAY_ADDRESS") if where == "ray" else where
     if named:
         if problem := _problem(named):

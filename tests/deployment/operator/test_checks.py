@@ -237,7 +237,7 @@ def test_sites_whose_certificates_end_soon_are_listed_at_the_server(
     finding = found(check_server(project))["sites"]
     assert finding.ok is ok
     assert finding.says.startswith(says)
-    assert finding.says.endswith("; run: fedcompass deploy renew .")
+    assert finding.says.endswith(f"; run: fedcompass deploy renew {project}")
 
 
 def test_a_certificate_for_another_host_is_named(project: Path) -> None:

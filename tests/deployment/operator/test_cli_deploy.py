@@ -14,6 +14,7 @@ from fedcompass.deployment.operator.certificates import make_server_certificate
 from fedcompass.deployment.operator.demo import DemoPlan, DemoRun
 from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.errors import FedcompassError, ProjectError, RunFolderError, SettingsError
+from fedcompass.runs.files import FolderLock
 from fedcompass.runs.journal import FileJournal
 from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import Commit, Fold
@@ -251,7 +252,7 @@ def test_status_counts_by_the_journal_and_not_by_the_audit_log(project: Path) ->
     audit.write_text('{"at": 9.0, "what": "returned", "who": "north"}\n')
     _, told = run("status", str(project))
     assert told.splitlines() == [
-        "not finished, 9 s, version 1  loss 0.5  accuracy 0.75",
+        "not finished (no server is running), 9 s, version 1  loss 0.5  accuracy 0.75",
         "site   last      updates  steps  at (s)",
         "north  returned        1     20       9",
     ]
@@ -262,11 +263,18 @@ def test_status_shows_each_site(project: Path) -> None:
     code, told = run("status", str(project))
     assert code == 0
     assert told.splitlines() == [
-        "not finished, 6 s, version 1  loss 0.5  accuracy 0.75",
+        "not finished (no server is running), 6 s, version 1  loss 0.5  accuracy 0.75",
         "site   last      updates  steps  at (s)",
         "north  accepted        1     20       5",
         "south  refused         0      0       6",
     ]
+
+
+def test_status_knows_a_server_that_is_running(project: Path) -> None:
+    write_run(project / "run")
+    with FolderLock(project):
+        _, told = run("status", str(project))
+    assert told.startswith("not finished, 6 s, version 1")
 
 
 def test_a_line_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from fedcompass.deployment.certificate_dates import (
 )
 from fedcompass.deployment.operator.certificates import read_key
 from fedcompass.deployment.private_files import check_private
-from fedcompass.deployment.server.project import RENEW, ServerProject
+from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
@@ -192,10 +192,10 @@ def _secrets(project: ServerProject) -> str:
 
 def _server_certificate(project: ServerProject) -> str:
     path, host = project.identity.certificate, project.network.host
-    says, hosts = _certificate(path, RENEW), hosts_of(read_certificate(path))
+    says, hosts = _certificate(path, project.renew), hosts_of(read_certificate(path))
     if host not in hosts:
         raise ProjectError(
-            f"{path} is for {', '.join(hosts)}, but the address is {host!r}; {RENEW}"
+            f"{path} is for {', '.join(hosts)}, but the address is {host!r}; {project.renew}"
         )
     return f"{says}, for {host}"
 
@@ -221,8 +221,8 @@ def _ending_soon(project: ServerProject) -> str:
     soon = {name: end for name, end in ends.items() if end < now + WARNED_AHEAD}
     dated = ", ".join(f"{name} on {end:%Y-%m-%d}" for name, end in soon.items())
     if any(end <= now for end in soon.values()):
-        raise ProjectError(f"certificates of sites ended or end soon: {dated}; {RENEW}")
-    return f"; certificates end soon: {dated}; {RENEW}" if soon else ""
+        raise ProjectError(f"certificates of sites ended or end soon: {dated}; {project.renew}")
+    return f"; certificates end soon: {dated}; {project.renew}" if soon else ""
 
 
 def _port(project: ServerProject) -> str:

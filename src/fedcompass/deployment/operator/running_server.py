@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedcompass.deployment.certificate_dates import check_dates
 from fedcompass.deployment.operator.disk_room import lack_of_room, tell_audit
-from fedcompass.deployment.server.project import RENEW, ServerProject
+from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.server.server_process import ServerExit, read_exit, server_program
 from fedcompass.deployment.supervision import Child
 from fedcompass.errors import ProjectError, RunFolderError
@@ -144,7 +144,7 @@ class RunningServer:
 
     def _check_certificate(self) -> None:
         """Say at once what every site, and this machine, would refuse a minute later."""
-        check_dates(self.project.identity.certificate, RENEW)
+        check_dates(self.project.identity.certificate, self.project.renew)
 
 
 def _check_run(run: Path, resume: bool) -> None:

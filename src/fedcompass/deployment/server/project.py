@@ -18,12 +18,9 @@ from fedcompass.experiment import read_toml
 from fedcompass.own_code import absolute, with_names
 from fedcompass.settings import Settings
 
-__all__ = ["RENEW", "NetworkSettings", "ServerProject"]
+__all__ = ["NetworkSettings", "ServerProject"]
 
 _WILDCARDS = ("0.0.0.0", "::")  # all addresses of this machine
-
-RENEW = "run: fedcompass deploy renew ."
-"""What to do about a server's certificate that cannot be used any more."""
 
 
 class NetworkSettings(Settings):
@@ -123,12 +120,16 @@ class ServerProject:
         folder = self.certificates
         return Identity(folder / "ca.crt", folder / "server.crt", folder / "server.key")
 
+    @property
+    def renew(self) -> str:
+        """What to do about a server's certificate that cannot be used any more."""
+        return f"run: fedcompass deploy renew {self.folder}"
+
     def expiry_warnings(self, now: datetime) -> list[str]:
         """A line for each of the CA's, the server's and the sites' certificates that ends soon."""
         own = [self.identity.authority, self.identity.certificate]
         sites = sorted(self.site_certificates.glob("*.crt"))
-        remedy = f"run: fedcompass deploy renew {self.folder}"
-        return expiry_warnings([*own, *sites], now, remedy)
+        return expiry_warnings([*own, *sites], now, self.renew)
 
     def site_names(self) -> list[str]:
         """The names on the roster.
