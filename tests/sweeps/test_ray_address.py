@@ -85,7 +85,7 @@ def test_a_named_cluster_that_does_not_answer_is_one_line_at_once(
 
 
 def test_what_is_no_address_is_refused() -> None:
-    with pytest.raises(SettingsError, match="^--on is 'spark'; allowed: ray, ray://HOST:PORT or"):
+    with pytest.raises(SettingsError, match=r"^--on is 'spark'; allowed: ray, ray://HOST:PORT or"):
         cluster_address("spark")
 
 
