@@ -415,10 +415,11 @@ class Coordinator:
 
 
 def _difference(saved: Any, ours: Any, where: str = "") -> str | None:
-    """Say which value differs first, None if none does."""
+    """Say which value differs first, by the name that a user gives it; None if none does."""
     if isinstance(saved, dict) and isinstance(ours, dict):
         for key in {**saved, **ours}:
-            found = _difference(saved.get(key), ours.get(key), f"{where}.{key}" if where else key)
+            named = [where] if key in ("scheduling", "aggregation") else [where, key]
+            found = _difference(saved.get(key), ours.get(key), ".".join(filter(None, named)))
             if found is not None:
                 return found
         return None
