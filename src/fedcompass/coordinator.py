@@ -286,13 +286,17 @@ class Coordinator:
                 self.journal.command(command, **self._commit(command))
             case Hold():
                 self.journal.command(command)
-            case StartTraining() | SetDeadline() | Quarantine():
-                if isinstance(command, StartTraining):
-                    start = self.snapshot()  # before a later merge changes it
-                    self._starts[command.version] = start
-                    self._memory.started(command.client, start)
-                elif isinstance(command, Quarantine):
-                    self._memory.forget(command.client)
+            case StartTraining():
+                start = self.snapshot()  # before a later merge changes it
+                self._starts[command.version] = start
+                self._memory.started(command.client, start)
+                self.journal.command(command)
+                return command
+            case SetDeadline():
+                self.journal.command(command)
+                return command
+            case Quarantine():
+                self._memory.forget(command.client)
                 self.journal.command(command)
                 return command
             case _:

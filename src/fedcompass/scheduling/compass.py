@@ -38,14 +38,13 @@ class Compass(GroupDeadlines):
 
     def __init__(self, settings: CompassSettings) -> None:
         self.settings = settings
-        self._groups = OpenGroups(
+        self.open_groups: OpenGroups = OpenGroups(
             settings.min_steps,
             settings.max_steps,
             settings.latest,
             join_up_to=settings.join_up_to,
             aim_at_deadline=settings.aim == "latest",
         )
-        super().__init__(self._groups, self._merge)
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
         """Warm up with Q_min steps, in no group (Algorithm 1, server, line 1)."""
@@ -64,7 +63,7 @@ class Compass(GroupDeadlines):
                 roster.commit((buffer,), at),
                 *self._assign(roster, member, at),
             ]
-        group = self._groups.get(task.group)
+        group = self.open_groups.get(task.group)
         if group is None:  # it merged at its deadline
             return [
                 roster.fold(member, task, steps, at, GENERAL),
@@ -78,7 +77,7 @@ class Compass(GroupDeadlines):
         self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds
     ) -> list[Command]:
         """Leave the group; an update of its own that was accepted stays."""
-        group, member.group = self._groups.get(member.group), None
+        group, member.group = self.open_groups.get(member.group), None
         if group is None:
             return []
         group.remove(member)
@@ -95,7 +94,7 @@ class Compass(GroupDeadlines):
 
     def _merge(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
         """GroupAggregate (Algorithm 3): merge, then assign the arrived again, fastest first."""
-        self._groups.close(group)
+        self.open_groups.close(group)
         commands: list[Command] = []
         buffers = [buffer for buffer in (group.id, GENERAL) if buffer in roster.unmerged]
         if buffers:
@@ -106,7 +105,7 @@ class Compass(GroupDeadlines):
 
     def _assign(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
         """AssignGroup (Algorithm 2), and the order to train."""
-        group, steps, opened = self._groups.assign(member, at)
+        group, steps, opened = self.open_groups.assign(member, at)
         start = roster.start(member, steps, at, group.id)
         if not opened:
             return [start]
@@ -114,8 +113,8 @@ class Compass(GroupDeadlines):
 
     def to_json(self) -> dict[str, Any]:
         """The open groups."""
-        return self._groups.to_json()
+        return self.open_groups.to_json()
 
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
         """Take over what `to_json` wrote."""
-        self._groups.restore(state, roster.members)
+        self.open_groups.restore(state, roster.members)

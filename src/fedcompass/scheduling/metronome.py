@@ -65,8 +65,7 @@ class Metronome(GroupDeadlines):
 
     def __init__(self, settings: MetronomeSettings) -> None:
         self.settings = settings
-        self._beats = Beats(settings.min_steps, settings.latest)
-        super().__init__(self._beats, self._merge)
+        self.open_groups: Beats = Beats(settings.min_steps, settings.latest)
         self._has_begun = False  # the first merge is done, and there are beats
         self._waiting: dict[ClientId, Member] = {}  # have warmed up and wait for the first merge
         self._early: list[BufferId] = []  # of complete beats, to be merged with the next
@@ -83,7 +82,7 @@ class Metronome(GroupDeadlines):
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
     ) -> list[Command]:
         """Keep an update for its beat; a late one, or a joiner's first, for the next merge."""
-        beat = self._beats.get(task.group)
+        beat = self.open_groups.get(task.group)
         span = self._spans.pop(member.client, 1)
         buffer = GENERAL if beat is None else beat.id
         fold = roster.fold(member, task, steps, at, buffer, out_of=roster.total() / span)
@@ -105,7 +104,7 @@ class Metronome(GroupDeadlines):
         if not self._has_begun:
             self._waiting.pop(member.client, None)
             return self._begin_beats(roster, at)
-        beat, member.group = self._beats.get(member.group), None
+        beat, member.group = self.open_groups.get(member.group), None
         if beat is None:
             return []
         if task is not None:
@@ -138,15 +137,15 @@ class Metronome(GroupDeadlines):
         del beat.awaited[member.client]
         if beat.awaited:
             return []
-        if beat is self._beats.in_order()[0]:
+        if beat is self.open_groups.in_order()[0]:
             return self._merge(roster, beat, at)
-        self._beats.close(beat)
+        self.open_groups.close(beat)
         self._early.append(beat.id)
         return self._assign_all(roster, beat.arrived.values(), at)
 
     def _merge(self, roster: Roster, beat: ArrivalGroup, at: Seconds) -> list[Command]:
         """Merge what has come, with what came early or late; those that have arrived go on."""
-        self._beats.close(beat)
+        self.open_groups.close(beat)
         buffers = [b for b in (beat.id, *self._early, GENERAL) if b in roster.unmerged]
         self._early = []
         merged: list[Command] = []
@@ -176,7 +175,7 @@ class Metronome(GroupDeadlines):
     def _assign(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
         """The first beat with at least Q_min steps in it, and the order to train."""
         pace, period = _pace(member), self._period(roster)
-        beat, is_new = self._beats.within_reach(pace, at, period)
+        beat, is_new = self.open_groups.within_reach(pace, at, period)
         steps = min(pace.steps_within(beat.expected - at), self.settings.max_steps)
         if self.settings.absent == "catch-up":
             self._spans[member.client] = max(1, round((beat.expected - at) / period))
@@ -200,7 +199,7 @@ class Metronome(GroupDeadlines):
     def to_json(self) -> dict[str, Any]:
         """The beats, and who waits for the first of them."""
         return {
-            **self._beats.to_json(),
+            **self.open_groups.to_json(),
             "has_begun": self._has_begun,
             "waiting": list(self._waiting),
             "early": self._early.copy(),
@@ -210,7 +209,7 @@ class Metronome(GroupDeadlines):
 
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
         """Take over what `to_json` wrote."""
-        self._beats.restore(state, roster.members)
+        self.open_groups.restore(state, roster.members)
         self._has_begun = state["has_begun"]
         self._waiting = {client: roster.members[client] for client in state["waiting"]}
         self._early = list(state["early"])

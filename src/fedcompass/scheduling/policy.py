@@ -5,7 +5,8 @@ and unmerged updates. A new scheduler is one small class with this interface (th
 `immediate.py`). To look at its schedule alone: `fedcompass.simulate(experiment, executor="none")`.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from math import inf
 from typing import Any, Protocol, Self
 
@@ -164,20 +165,14 @@ class NoDeadlines:
         return []
 
 
-class GroupDeadlines:
-    """The part of `Policy` about deadlines, where each group has one.
+class GroupDeadlines(ABC):
+    """The part of `Policy` about deadlines, where each group has one."""
 
-    Args:
-        groups: those that are open.
-        merge: closes a group at a time, and merges what it has.
-    """
+    open_groups: AwaitedGroups
 
-    def __init__(
-        self,
-        groups: AwaitedGroups,
-        merge: Callable[[Roster, ArrivalGroup, Seconds], list[Command]],
-    ) -> None:
-        self.open_groups, self._merge_group = groups, merge
+    @abstractmethod
+    def _merge(self, roster: Roster, group: ArrivalGroup, at: Seconds) -> list[Command]:
+        """Close a group at a time, and merge what it has."""
 
     def deadline_of(self, group: GroupId) -> Seconds | None:
         """Until when an open group is waited for (T_max)."""
@@ -195,5 +190,5 @@ class GroupDeadlines:
         """Merge the groups that are due, in order of (deadline, opening), each at its deadline."""
         commands: list[Command] = []
         while (due := self.open_groups.first_due(before, including)) is not None:
-            commands += self._merge_group(roster, due, due.deadline)
+            commands += self._merge(roster, due, due.deadline)
         return commands

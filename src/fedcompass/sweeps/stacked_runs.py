@@ -46,11 +46,8 @@ def stacked_runs(
         stops: whether to.
         problems: those that are built already, by the keys of their experiments.
     """
-    stacked_jobs, keys, name = (
-        StackedJobs(device, max_stack),
-        count(),
-        device_name(device, "stacked"),
-    )
+    stacked_jobs, keys = StackedJobs(device, max_stack), count()
+    name = device_name(device, "stacked")
     clients: dict[int, int] = {}  # of each live run, by its number in the drive
 
     def has_room(runs: int) -> bool:

@@ -53,9 +53,7 @@ def load_isic(folder: Path, centers: list[int], progress: Progress | None = None
     images, preprocessed = listed_images(folder, centers)
     paths = [image.path for image in images]
     cache = cache_for(ISIC.name, {"method": _METHOD, "preprocessed": preprocessed}, paths)
-    edge = remembered(
-        cache, "short_edge", lambda: min(SHORT_EDGE, *map(_short_edge, paths))
-    )  # that all images can have without being enlarged
+    edge = remembered(cache, "short_edge", lambda: _common_edge(paths))
     train = [image for image in images if image.fold == "train"]
     test = [image for image in images if image.fold == "test"]
     whole = _Cut(train, edge, preprocessed, whole=True)
@@ -109,6 +107,11 @@ def _prepared(cache: Path, fold: str, cut: _Cut, progress: Progress | None) -> T
     arrays = {"inputs": RowKind(cut.shape, "uint8")}
     preparation = Preparation(name=fold, rows=len(cut.images), arrays=arrays, make=cut)
     return prepare(cache, preparation, progress)["inputs"]
+
+
+def _common_edge(paths: list[Path]) -> int:
+    """The short edge all images can have without being enlarged, at most FLamby's."""
+    return min(SHORT_EDGE, *map(_short_edge, paths))
 
 
 def _remarks(centers: list[int], edge: int) -> tuple[str, ...]:
