@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing.forkserver import ForkServer
 from pathlib import Path
 
@@ -65,16 +66,17 @@ TRAINING = (  # files and folders of tests that are marked `trains`
     "test_docs_deployment.py",
     "test_docs_own.py",
     "test_examples.py",
-    "report/tracking",
     "test_notebook.py",
     "test_one_update.py",
     "test_own_things.py",
     "training",
 )
-# What these tell does not depend on what is learned, and some of them take a minute.
+# What these tell does not depend on what is learned, and some of them take a minute. Single tests
+# among those above are left out by the mark `whatever_is_learned`.
 TRAINING_UNMARKED = ("faults", "report", "sweeps/test_on_ray.py")
 
 
+@cache
 def _among(path: Path, places: tuple[str, ...]) -> bool:
     return any(path.is_relative_to(HERE / place) for place in places)
 
@@ -88,7 +90,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _among(item.path, TRAINING):
+        if _among(item.path, TRAINING) and not item.get_closest_marker("whatever_is_learned"):
             item.add_marker(pytest.mark.trains)
 
 

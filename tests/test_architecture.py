@@ -6,6 +6,7 @@ must know what the types and functions it names do, whenever they are loaded.
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -88,8 +89,13 @@ def unit_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported_modules(path: Path) -> Iterator[str]:
+@cache
+def imported_modules(path: Path) -> tuple[str, ...]:
     """The dotted name of everything a file imports, anywhere in it."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -199,6 +205,23 @@ def test_the_core_imports_only_what_it_stands_on(unit: str) -> None:
     for path in files_of(unit):
         extra = units(path) - ONLY[unit]
         assert not extra, f"{name_of(path)} imports {sorted(extra)}"
+
+
+def types_in(path: Path) -> Iterator[str]:
+    """The classes and the names for types that a file defines."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+            yield ast.unparse(node.target)
+
+
+def test_a_name_of_a_type_has_one_meaning() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for name in types_in(path):
+            homes.setdefault(name, []).append(name_of(path))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
 
 
 def test_schedulers_see_no_tensor_clock_or_randomness() -> None:

@@ -7,7 +7,8 @@ from fedcompass.as_run import AS_RUN, HABITS, Setup, fixed_fleet, habits
 from fedcompass.experiment import Experiment
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.hyperparameters import ALGORITHMS, row_horizons, settings_of
-from fedcompass.simulation.fleet import Fleet, FleetSettings
+from fedcompass.settings.simulation import FleetSettings
+from fedcompass.simulation.fleet import Fleet
 
 TWENTY = (3.2, 1.6, 1.2, 0.4, 0.4, 0.2, 2.2, 1.2, 1.4, 0.2,
           3.8, 2.0, 0.4, 0.4, 0.4, 0.6, 1.0, 0.8, 0.6, 1.2)  # fmt: skip

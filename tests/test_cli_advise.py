@@ -75,7 +75,8 @@ def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons()
         'In a federation: strategy = { name = "metronome", min_steps = 20, max_steps = 200, '
         "latest = 1.2 }\n\nWhy: In rounds of FedAvg these clients wait 50% of their time;"
     ) in output
-    assert output.rstrip().endswith("Source: docs/metronome.md; docs/pieces.md for CA2FL.")
+    in_one_line = " ".join(output.split())
+    assert in_one_line.endswith("Source: docs/metronome.md; docs/pieces.md for CA2FL.")
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,10 @@ FORMS = "allowed: package.module:name or FILE.py:name"
         ("deploy demo --seconds-per-step -1", "seconds_per_step is -1.0; allowed: 0 or more"),
         ("deploy demo --sites 0", "sites is 0; allowed: 1 to 20 on one machine"),
         ("deploy demo --seeds 0", "seeds is 0; allowed: 1 or more"),
-        ("deploy demo --compare fedag", "strategy is 'fedag'; allowed: fedavg, "),
+        (
+            "deploy demo --compare fedag",
+            "strategy is 'fedag' (did you mean 'fedavg'?); allowed: fedavg, ",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_line(

@@ -11,7 +11,8 @@ import pytest
 from click.testing import Result
 
 from fedcompass.errors import DataError, SettingsError
-from fedcompass.simulation.fleet import Fleet, FleetSettings
+from fedcompass.settings.simulation import FleetSettings
+from fedcompass.simulation.fleet import Fleet
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates

@@ -10,9 +10,10 @@ from click.testing import Result
 
 from fedcompass.data import catalogue
 from fedcompass.data.dataset import Dataset
-from fedcompass.data.partition import PartitionSettings, class_counts
+from fedcompass.data.partition import class_counts
 from fedcompass.data.partition import partition as deal
 from fedcompass.errors import DataError, FedcompassError, SettingsError
+from fedcompass.settings.data import PartitionSettings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports what click deprecates

@@ -131,6 +131,18 @@ def test_every_setting_is_listed_with_its_default(name: str) -> None:
     assert listed["min_clients"] == "1"
 
 
+@pytest.mark.parametrize(("name", "least"), [("fedcompass", 40), ("metronome", 20)])
+def test_what_an_experiment_fills_in_is_told_as_it_is(name: str, least: int) -> None:
+    told = " ".join(strategies(name).output.split())
+    assert (
+        Experiment(data={"name": "mnist"}, strategy={"name": name}).strategy["min_steps"] == least
+    )
+    assert f"(mnist with 5: min_steps={least}, max_steps=200, latest=1.2)" in told
+    assert ("fedcompass run --strategy fedcompass --profile as-run" in told) == (
+        name == "fedcompass"
+    )
+
+
 def test_meanings_come_from_descriptions_and_from_the_text_below_a_field() -> None:
     output = strategies("fedbuff").output
     assert "buffer_size           10          whole number >= 1\n    K: answers per" in output
@@ -155,5 +167,7 @@ def test_what_an_experiment_fills_in_is_told() -> None:
 
 
 def test_an_unknown_name_is_one_line_with_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match=r"strategy is 'fedsgd'; allowed: fedavg, .*fedcompass"):
+    with pytest.raises(
+        SettingsError, match=r"strategy is 'fedsgd' .*; allowed: fedavg, .*fedcompass"
+    ):
         strategies("fedsgd")

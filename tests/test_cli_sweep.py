@@ -92,6 +92,7 @@ def test_a_failed_run_is_named_and_makes_the_exit_code_one() -> None:
     assert "\n4 of 4" in fedcompass("sweep", "small.toml", "--executor", "serial").stdout
 
 
+@pytest.mark.whatever_is_learned
 def test_ctrl_c_puts_runs_away_and_two_sweeps_share_a_store() -> None:
     Path("long.toml").write_text(LONG)
     command = [sys.executable, "-m", "fedcompass", "sweep", "long.toml", "--executor", "serial"]
@@ -192,6 +193,19 @@ def test_an_axis_that_is_not_there_is_named() -> None:
         fedcompass("table", "made.toml", "--columns", "speed")
     with pytest.raises(SettingsError, match=r"'fleet\.clients' is named twice"):
         fedcompass("table", "made.toml", "--columns", "fleet.clients", "--rows", "fleet.clients")
+
+
+@pytest.mark.usefixtures("made")
+def test_a_table_can_be_of_some_labels_alone() -> None:
+    narrowed = fedcompass("table", "made.toml", "--where", "fleet.clients=2*").stdout
+    assert "20" in narrowed
+    assert "fedbuff" in narrowed
+    alone = fedcompass(
+        "table", "made.toml", "--where", "fleet.clients=20", "--where", "strategy.name=fedbuff"
+    ).stdout
+    assert "fedavg" not in alone
+    with pytest.raises(SettingsError, match="--where is 'fedbuff'; give AXIS=LABEL"):
+        fedcompass("table", "made.toml", "--where", "fedbuff")
 
 
 MANY_AXES = """\

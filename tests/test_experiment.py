@@ -286,7 +286,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"evaluation": {"metrics": ["acc"], "target_metric": "acc"}}, "'acc'"),
     ({"evaluation": {"metrics": ["loss"]}}, "target_metric is 'accuracy'; allowed: one of the"),
     ({"strategy": "fedbuff"}, "strategy is 'fedbuff'; allowed: a table with a name"),
-    ({"strategy": {"name": "fedfoo"}}, "strategy is 'fedfoo'; allowed: fedavg, "),
+    (
+        {"strategy": {"name": "fedfoo"}},
+        "strategy is 'fedfoo' (did you mean 'fedyogi'?); allowed: fedavg, ",
+    ),
     ({"strategy": {"name": ["fedavg"]}}, "strategy.name is ['fedavg']; allowed: fedavg, "),
     ({"strategy": {"name": None}}, "strategy.name is None; allowed: fedavg, "),
     ({"strategy": {"step": 3}}, "strategy 'fedcompass' has no setting 'step'"),

@@ -189,7 +189,7 @@ def test_settings_may_be_given_as_checked_objects() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("fedavgg", {}, "strategy is 'fedavgg'; allowed: fedavg, fedavgm, fedadam"),
+        ("fedavgg", {}, "strategy is 'fedavgg' (did you mean 'fedavg'?); allowed: fedavg, fedavgm"),
         ("fedcompass", {"min_step": 5}, "strategy 'fedcompass' has no setting 'min_step' (did you"),
         ("fedcompass", {"variant": "share"}, "strategy 'fedcompass' has no setting 'variant'; it"),
         ("fedavg", {"buffer_size": 3}, "strategy 'fedavg' has no setting 'buffer_size'"),

@@ -18,7 +18,8 @@ from fedcompass.data.medical.loading import usual_clients
 from fedcompass.data.sources import MEDICAL
 from fedcompass.errors import SettingsError
 from fedcompass.paper_settings import authors_settings, paper_settings, strategy_settings
-from fedcompass.settings import Settings, merged
+from fedcompass.setting_tables import merged
+from fedcompass.settings import Settings
 from fedcompass.settings.data import PartitionSettings
 from fedcompass.settings.privacy import PrivacySettings
 from fedcompass.settings.secure import SecureSettings

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["flat", "merged", "nested", "unknown_key", "unknown_name"]
+__all__ = ["flat", "merged", "nearest", "nested", "unknown_key", "unknown_name"]
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,15 +42,16 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def unknown_key(key: str, known: Iterable[str], where: str, what: str = "setting") -> str:
     """Say that a key is unknown, list the known ones and point at the nearest."""
     known = list(known)
-    return f"{where} has no {what} {key!r}{_nearest(key, known)}; it has: {', '.join(known)}"
+    return f"{where} has no {what} {key!r}{nearest(key, known)}; it has: {', '.join(known)}"
 
 
 def unknown_name(name: str, known: Iterable[str], what: str) -> str:
     """Say that nothing of a kind has this name, list those there are and point at the nearest."""
     known = list(known)
-    return f"{name!r} is no {what}{_nearest(name, known)}; there are: {', '.join(known)}"
+    return f"{name!r} is no {what}{nearest(name, known)}; there are: {', '.join(known)}"
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question after a name that nothing has: whether the most similar one was meant."""
+    near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

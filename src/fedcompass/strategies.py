@@ -22,7 +22,8 @@ from fedcompass.scheduling.metronome import MetronomeSettings
 from fedcompass.scheduling.policy import Policy, SchedulerSettings
 from fedcompass.scheduling.registry import PolicyKind, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.settings import Settings, merged, unknown_key
+from fedcompass.setting_tables import merged, nearest, unknown_key
+from fedcompass.settings import Settings
 from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
 from fedcompass.strategy_summaries import SUMMARIES
 from fedcompass.vocabulary import FEWEST_IN_A_SUM
@@ -411,7 +412,8 @@ def _recipe(name: str) -> Recipe:
     if name in _entry_points():
         return _of_entry_point(name)
     raise SettingsError(
-        f"strategy is {name!r}; allowed: {', '.join(names())}; or your own: a Recipe named "
+        f"strategy is {name!r}{nearest(name, names())}; allowed: {', '.join(names())}; or your "
+        f"own: a Recipe named "
         f"{own_code.FORMS}, or made known in Python by fedcompass.strategies.register"
     )
 

@@ -9,15 +9,9 @@ from torch import Tensor
 
 from fedcompass.data.catalogue import load
 from fedcompass.data.paper_partitions import apportion, assign_classes, fill_empty_rows
-from fedcompass.data.partition import (
-    PartitionKind,
-    PartitionSettings,
-    class_counts,
-    paper_class_range,
-    partition,
-)
+from fedcompass.data.partition import class_counts, partition
 from fedcompass.errors import SettingsError
-from fedcompass.settings.data import ClassRange
+from fedcompass.settings.data import ClassRange, PartitionKind, PartitionSettings, paper_class_range
 
 CLASS, DIRICHLET = PartitionSettings(), PartitionSettings(kind="dual-dirichlet")
 

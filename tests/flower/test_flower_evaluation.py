@@ -12,7 +12,7 @@ from torch import nn
 from fedcompass.aggregation.layout import Layout
 from fedcompass.errors import AppError, SettingsError
 from fedcompass.flower import pace_mod
-from fedcompass.flower.evaluation import by_clients, by_function, weighted_mean
+from fedcompass.flower.measured_models import by_clients, by_function, weighted_mean
 from fedcompass.flower.server_app import load_object, make_model
 
 pytestmark = pytest.mark.usefixtures("in_a_run")

@@ -51,7 +51,9 @@ def test_settings_of_another_strategy_are_left_out_and_told(
 
 def test_settings_that_no_strategy_has_are_refused() -> None:
     assert "has no setting 'min_stepz'" in refused(**{"strategy.min_stepz": 5})
-    assert refused(**{"strategy.name": "fedcompas"}).startswith("strategy is 'fedcompas'; allowed")
+    assert refused(**{"strategy.name": "fedcompas"}).startswith(
+        "strategy is 'fedcompas' (did you mean 'fedcompass'?)"
+    )
 
 
 def test_a_run_has_the_folder_of_its_number_and_a_resumed_one_its_first() -> None:

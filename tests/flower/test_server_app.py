@@ -105,7 +105,13 @@ def test_a_run_that_is_not_there_cannot_be_resumed(tmp_path: Path) -> None:
 def test_without_flower_both_names_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("flwr", "flwr.app", "flwr.serverapp"):
         monkeypatch.setitem(sys.modules, name, None)
-    for module in ("pace", "server_app", "grid_transport", "evaluation", "records"):
+    for module in (
+        "training_seconds",
+        "server_app",
+        "grid_transport",
+        "measured_models",
+        "records",
+    ):
         monkeypatch.delitem(sys.modules, f"fedcompass.flower.{module}", raising=False)
     for name in ("app", "pace_mod"):
         with pytest.raises(MissingExtra, match=r"pip install -c constraints.txt '\.\[flower\]'"):

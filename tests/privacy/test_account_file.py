@@ -84,7 +84,7 @@ from fedcompass.privacy.account_file import AccountFile
 from fedcompass.privacy.spending import epsilon_of
 
 folder = Path(sys.argv[1])
-plan = PrivacyPlan(epsilon=90.0, delta=1e-5, clip=1.0, noise=1.1, sample_rate=0.1, batch_size=8.0)
+plan = PrivacyPlan(epsilon=90.0, delta=1e-5, clip=1.0, noise=20.0, sample_rate=0.1, batch_size=8.0)
 account = AccountFile(folder / "account.json", plan)
 for power in range(10):  # so that Opacus is loaded, and most is computed already
     epsilon_of([plan.spent(1 << power)], plan.delta)

@@ -29,6 +29,7 @@ from fedcompass.report.tracking.measures import journal_point
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.tally import Span, Tally
+from fedcompass.scheduling.commands import Commit
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import (
     ClientJoined,
@@ -104,8 +105,13 @@ OF_A_CLIENT = (
 Told = tuple[float, str, str]  # time, client, what happened to it
 
 
-def recorded(folder: Path, policy: Policy, told: Iterable[Told]) -> Path:
-    """The journal of what happened; answers are to the task that the client then holds."""
+def recorded(
+    folder: Path, policy: Policy, told: Iterable[Told], *, leaves_out: bool = False
+) -> Path:
+    """The journal of what happened; answers are to the task that the client then holds.
+
+    With `leaves_out` every merge of several lacks its first update, as a secure sum may.
+    """
     settings = policy.settings if isinstance(policy, Metronome) else CompassSettings()
     journal = new_record(folder, settings, seed=0)
     scheduler = Scheduler(policy)
@@ -114,7 +120,10 @@ def recorded(folder: Path, policy: Policy, told: Iterable[Told]) -> Path:
         event = event_of(at, client, what, task.task if task else 0)
         journal.event(event)
         for command in scheduler.handle(event):
-            journal.command(command)
+            folds = command.contributions if isinstance(command, Commit) else ()
+            journal.command(
+                command, **({"left_out": [folds[0].task]} if leaves_out and folds[1:] else {})
+            )
     journal.close()
     return folder
 
@@ -237,6 +246,7 @@ JOURNALS: dict[str, Callable[[Path], Path]] = {
     "quarantine": lambda folder: recorded(folder, in_groups(), QUARANTINED),
     "everything in rounds": lambda folder: recorded(folder, in_rounds(), EVERYTHING),
     "everything in groups": lambda folder: recorded(folder, in_groups(), EVERYTHING),
+    "summed": lambda folder: recorded(folder, in_rounds(), EVERYTHING, leaves_out=True),
     "simulated": simulated,
     "simulated in groups": simulated_in_groups,
     "simulated on beats": simulated_on_beats,
@@ -342,15 +352,18 @@ def test_the_page_draws_what_each_client_has_spent_of_its_budget(
 def test_these_journals_have_everything_that_is_counted(tmp_path: Path) -> None:
     total: dict[str, float] = {}
     outcomes: set[str] = set()
+    all_records: list[dict[str, Any]] = []
     for number, write in enumerate(JOURNALS.values()):
         records = records_of(write(tmp_path / str(number)) / "journal.jsonl")
         tally = tallied(records)
+        all_records += records
         outcomes |= {entry.outcome for entry in timeline_of(records).rounds}
         for client in tally.until(tally.now).values():
             counts = {k: v for k, v in asdict(client).items() if isinstance(v, int | float)}
             total = {name: total.get(name, 0) + value for name, value in counts.items()}
     assert outcomes == {"arrived", "late", "refused", "lost", "under way"}
     assert [name for name, value in total.items() if value == 0] == []
+    assert any("left_out" in record for record in all_records)
 
 
 @pytest.mark.parametrize("name", JOURNALS)

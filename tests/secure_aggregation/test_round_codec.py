@@ -8,7 +8,7 @@ import pytest
 from tests.secure_aggregation.conversations import Conversation, some_terms, vectors_for
 
 from fedcompass.errors import EncodingError, MessageRefused
-from fedcompass.secure_aggregation.codec import from_member, most_bytes, to_bytes, to_member
+from fedcompass.secure_aggregation.message_codec import from_member, most_bytes, to_bytes, to_member
 from fedcompass.secure_aggregation.messages import InputMasked, RoundFailed
 from fedcompass.secure_aggregation.vectors import WaitingUpdate, weighted_vector
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.fleet import (
+from fedcompass.settings.simulation import (
     PAPER_SECONDS_PER_STEP,
     Dropout,
     FleetSettings,

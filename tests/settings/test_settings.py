@@ -4,7 +4,8 @@ import pytest
 from pydantic import Field, ValidationError, field_validator
 
 from fedcompass.errors import FedcompassError, SettingsError
-from fedcompass.settings import Settings, merged, unknown_key
+from fedcompass.setting_tables import merged, unknown_key
+from fedcompass.settings import Settings
 
 
 class InnerSettings(Settings):

@@ -13,7 +13,7 @@ from tests.simulation.tiny_runs import experiment, problem
 from torch import Tensor, nn
 
 from fedcompass.experiment import Experiment
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 from fedcompass.simulation.executors import EvalJob, EvalResult, Job, TrainJob
 from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.result import Result

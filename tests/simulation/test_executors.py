@@ -274,6 +274,7 @@ def test_an_exception_in_a_task_reaches_the_one_who_asks_and_others_go_on() -> N
         assert keeps_nothing(executor)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_killed_worker_is_one_clear_error_at_once() -> None:
     problem = problem_of(loss=slow)
     start = start_of(problem)
@@ -321,6 +322,7 @@ def test_a_worker_is_in_the_folder_that_the_simulation_is_in_when_it_starts(
                 executor.result(job)
 
 
+@pytest.mark.whatever_is_learned
 def test_closing_ends_busy_workers_at_once() -> None:
     problem = problem_of(loss=slow)
     start = start_of(problem)
@@ -386,6 +388,7 @@ def script(folder: Path, guard: str = 'if __name__ == "__main__": ') -> Path:
     return path
 
 
+@pytest.mark.whatever_is_learned
 def test_a_model_defined_in_a_script_works(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, script(tmp_path)], capture_output=True, text=True, check=True
@@ -394,6 +397,7 @@ def test_a_model_defined_in_a_script_works(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.whatever_is_learned
 def test_a_model_defined_in_the_main_module_of_a_package_works(tmp_path: Path) -> None:
     package = tmp_path / "my_package"
     package.mkdir()
@@ -410,6 +414,7 @@ def test_a_model_defined_in_the_main_module_of_a_package_works(tmp_path: Path) -
     assert done.stderr == ""
 
 
+@pytest.mark.whatever_is_learned
 def test_a_script_without_a_guard_is_told_to_add_one(tmp_path: Path) -> None:
     path = script(tmp_path, guard="")
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
@@ -417,6 +422,7 @@ def test_a_script_without_a_guard_is_told_to_add_one(tmp_path: Path) -> None:
     assert "put the lines that run the simulation under: if __name__ ==" in done.stderr
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_an_interrupted_simulation(
     tmp_path: Path, number: signal.Signals

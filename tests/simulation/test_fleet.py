@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.fleet import Dropout, Fleet, FleetSettings, TaskTime
+from fedcompass.settings.simulation import Dropout, FleetSettings
+from fedcompass.simulation.fleet import Fleet, TaskTime
 from fedcompass.simulation.fleet_draws import Stream
 
 

@@ -1,5 +1,6 @@
 """Whole runs on an NVIDIA GPU: the same schedule as anywhere, resumable, within its memory."""
 
+import gc
 from functools import partial
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def test_a_stack_that_does_not_fit_is_halved_until_it_does() -> None:
     ] * 64
     trainer = StackedTrainer(wide(), settings, problem.loss, device=CUDA, max_stack=64)
     total = torch.cuda.get_device_properties(CUDA).total_memory
+    gc.collect()  # what earlier tests left must not be freed below, where it would make room
     torch.cuda.empty_cache()
     reserved = torch.cuda.memory_reserved(CUDA)
     torch.cuda.set_per_process_memory_fraction(

@@ -4,9 +4,10 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from tests.simulation.tiny_runs import experiment, problem
+from tests.simulation.tiny_runs import eventful, experiment, problem
 
 from fedcompass.errors import SettingsError
+from fedcompass.report.figures.timeline_data import read_timeline
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import simulate
 
@@ -33,6 +34,19 @@ def test_a_notebook_shows_the_curve_and_the_timeline(result: Result, tmp_path: P
     kept = simulate(experiment(), problem=problem(), folder=tmp_path / "run")
     assert kept.tasks == []
     assert len(ET.fromstring(kept._repr_html_())[1].findall(".//{*}rect")) == len(bars) > 4
+
+
+def test_a_bar_ends_when_its_client_leaves_as_in_every_other_timeline(tmp_path: Path) -> None:
+    chosen = eventful("fedcompass")
+    kept = simulate(chosen, problem=problem(), folder=tmp_path / "run")
+    end = kept.summary["virtual_seconds"]
+    rounds = read_timeline(tmp_path / "run" / "journal.jsonl", end).rounds
+    assert any(each.outcome == "lost" for each in rounds)
+    expected = sorted(max((each.end - each.start) * 560 / end - 0.5, 0.5) for each in rounds)
+    for result in (kept, simulate(chosen, problem=problem())):
+        bars = ET.fromstring(result._repr_html_())[1].findall(".//{*}rect")
+        shown = sorted(float(bar.attrib["width"]) for bar in bars)
+        assert shown == pytest.approx(expected, abs=0.06)
 
 
 def test_a_result_of_a_schedule_alone_shows_its_timeline() -> None:

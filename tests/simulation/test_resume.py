@@ -180,6 +180,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize(
     ("number", "executor"),
     [(signal.SIGKILL, "serial"), (signal.SIGINT, "processes")],

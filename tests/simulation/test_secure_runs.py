@@ -22,7 +22,7 @@ from fedcompass import Experiment, simulate
 from fedcompass.errors import EncodingError, SettingsError
 from fedcompass.runs.replay import replay
 from fedcompass.secure_aggregation.fixed_point import FixedPoint
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 from fedcompass.simulation.result import Result
 
 SUMMING = ("fedavg", "fedbuff", "fedcompass", "fedcompass+m", "fedcompass+n", "metronome")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcompass.experiment import Experiment
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.executors import Executor, Job
 from fedcompass.simulation.experiment_folder import create_run, resume_run

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedcompass.experiment import Experiment
-from fedcompass.settings import merged
+from fedcompass.setting_tables import merged
 from fedcompass.sweeps.record import Record, RunOutcome
 from fedcompass.sweeps.sweep_file import Sweep
 

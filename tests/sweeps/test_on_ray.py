@@ -25,15 +25,21 @@ from fedcompass.sweeps.sweep_file import Sweep
 OURS = {**importing_tests(), "RAY_USAGE_STATS_ENABLED": "0"}
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """The cluster's address; its first worker to build a model kills itself."""
+@pytest.fixture(scope="module")
+def death(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that the cluster's first worker to build `dies_once` makes before it dies."""
+    return tmp_path_factory.mktemp("cluster") / "died"
+
+
+@pytest.fixture(scope="module")
+def cluster(death: Path) -> Iterator[str]:
+    """The address of one cluster for all tests: it takes long to start."""
     pytest.importorskip("ray")
-    complaints = tmp_path / "cluster.log"
+    complaints = death.with_name("cluster.log")
     with complaints.open("w") as log:
         process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("ray_cluster.py"))],
-            env={**os.environ, **OURS, "SWEEP_TEST_DEATH": str(tmp_path / "died")},
+            env={**os.environ, **OURS, "SWEEP_TEST_DEATH": str(death)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -58,9 +64,9 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_cluster_gives_the_same_records_though_a_worker_is_killed(
-    cluster: str, tmp_path: Path
+    cluster: str, death: Path, tmp_path: Path
 ) -> None:
-    file, died = tmp_path / "small.toml", tmp_path / "died"
+    file = tmp_path / "small.toml"
     model = 'model = "tests.sweeps.small_sweeps:dies_once"'
     file.write_text(FILE.replace("horizon =", f"{model}\nhorizon ="))
     command = ["sweep", str(file), "--store", str(tmp_path / "ray.jsonl"), "--on", cluster]
@@ -76,7 +82,7 @@ def test_a_cluster_gives_the_same_records_though_a_worker_is_killed(
     assert done.returncode == 0, done.stderr
     # Ray itself prints a remark about the dead worker first.
     assert done.stdout.splitlines()[-1].startswith("4 of 4 done; see them: fedcompass table")
-    assert died.exists(), "no worker was killed"
+    assert death.exists(), "no worker was killed"
     lines = (tmp_path / "ray.jsonl").read_text().splitlines()
     assert len(lines) == 1 + 4
     there = Store(tmp_path / "ray.jsonl").records()

@@ -75,6 +75,34 @@ def test_the_interval_narrows_with_agreement_and_is_the_same_every_time(tmp_path
     assert row.uploads.mean == pytest.approx(0.5)
 
 
+def test_cells_that_share_seeds_do_not_narrow_the_interval_like_new_seeds(tmp_path: Path) -> None:
+    ratios = {0: 1.0, 1: 4.0, 2: 2.0}  # the same in both cells: a seed's clients decide
+
+    def of(clients: int) -> list[Record]:
+        other: dict[str, Any] = {"fleet": {"clients": clients}, "horizon": 100.0}
+        pairs = [("fedavg", seed, 10 * ratio) for seed, ratio in ratios.items()]
+        pairs += [("fedcompass", seed, 10.0) for seed in ratios]
+        return [made_record(name, seed, time=time, **other) for name, seed, time in pairs]
+
+    (one,) = paired(results(tmp_path / "one", *of(5)), "fedcompass")
+    (both,) = paired(results(tmp_path / "both", *of(5), *of(10)), "fedcompass")
+    assert (one.cells, both.cells) == (1, 2)
+    assert (both.time.low, both.time.high) == pytest.approx((one.time.low, one.time.high))
+
+
+def test_a_seed_that_a_cell_lacks_is_drawn_for_the_others(tmp_path: Path) -> None:
+    other: dict[str, Any] = {"fleet": {"clients": 10}, "horizon": 100.0}
+    found = results(
+        tmp_path,
+        *(run("fedavg", seed, 20.0) for seed in range(4)),
+        *(run("fedcompass", seed, 10.0) for seed in range(4)),
+        made_record("fedavg", 0, time=20.0, **other),
+        made_record("fedcompass", 0, time=10.0, **other),
+    )
+    (row,) = paired(found, "fedcompass")
+    assert (row.time.low, row.time.mean, row.time.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
 def test_runs_of_different_horizons_are_not_paired(tmp_path: Path) -> None:
     store = Store(tmp_path / "results.jsonl")
     store.append(made_record("fedavg", 0, horizon=50.0, target=0.5))
@@ -98,6 +126,56 @@ def test_an_unknown_reference_is_refused(tmp_path: Path) -> None:
         paired(found, "x")
 
 
+def with_curve(record: Record, *points: tuple[float, float]) -> Record:
+    return replace(
+        record, curve=[(at, version, value) for version, (at, value) in enumerate(points)]
+    )
+
+
+def test_the_lead_is_in_the_best_values_when_the_sooner_of_both_is_at_the_target(
+    tmp_path: Path,
+) -> None:
+    found = results(
+        tmp_path,
+        with_curve(run("fedavg", 0, 40.0), (10.0, 0.5), (20.0, 0.4), (40.0, 0.8)),
+        with_curve(run("fedcompass", 0, 20.0), (10.0, 0.6), (20.0, 0.8), (30.0, 0.9)),
+    )
+    (row,) = paired(found, "fedcompass")
+    assert row.lead == pytest.approx(0.5 - 0.8)  # by 20 s
+    (shape,) = paired_shapes(found, "fedcompass", [])
+    assert shape.rows[0][shape.header.index("lead")] == "-0.300"
+
+
+def test_there_is_no_lead_without_a_value(tmp_path: Path) -> None:
+    found = results(
+        tmp_path,
+        with_curve(run("fedavg", 0, None), (200.0, 0.5)),  # after the horizon
+        with_curve(run("fedcompass", 0, None), (10.0, 0.6)),
+    )
+    (row,) = paired(found, "fedcompass")
+    assert row.lead is None
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    seeds = range(2)
+    both = [run(*one) for seed in seeds for one in (("fedavg", seed, 4.0), ("fedcompass", seed, 2))]
+    (one,) = paired(results(tmp_path, *both[:2]), "fedcompass")
+    assert not one.time.is_known
+    (two,) = paired(results(tmp_path, *both[2:]), "fedcompass")
+    assert two.time.is_known
+
+
+def test_results_are_narrowed_to_the_labels_that_fit(tmp_path: Path) -> None:
+    found = results(tmp_path, *(run(name, 0, 1.0) for name in ("fedavg", "fedavgm", "fedcompass")))
+    assert found.where("strategy.name", "fedavg*").axes["strategy.name"] == ["fedavg", "fedavgm"]
+    with pytest.raises(
+        SettingsError, match=r"strategy\.name is 'fed'; these results have: fedavg; "
+    ):
+        found.where("strategy.name", "fed")
+    with pytest.raises(SettingsError, match="axis 'speed' is not in these results; they have: "):
+        found.where("speed", "fast")
+
+
 def test_the_table_says_what_its_columns_mean_and_can_be_split_by_an_axis(tmp_path: Path) -> None:
     records = [
         made_record(name, 0, time=time, horizon=100.0, fleet={"clients": clients})
@@ -106,10 +184,10 @@ def test_the_table_says_what_its_columns_mean_and_can_be_split_by_an_axis(tmp_pa
     ]
     found = results(tmp_path, *records)
     (whole,) = paired_shapes(found, "fedcompass", [])
-    assert whole.rows[0][:5] == ["fedavg", "2", "2", "2 : 2", "1.41x [1.41, 1.41]"]
+    assert whole.rows[0][:5] == ["fedavg", "2", "2", "2 : 2", "1.41x"]
     assert "fedcompass's" in whole.meaning
     by_clients = paired_shapes(found, "fedcompass", ["fleet.clients"])
     assert [(s.title, s.rows[0][4]) for s in by_clients] == [
-        ("fleet.clients=5", "4.00x [4.00, 4.00]"),
-        ("fleet.clients=10", "0.50x [0.50, 0.50]"),
+        ("fleet.clients=5", "4.00x"),
+        ("fleet.clients=10", "0.50x"),
     ]

@@ -197,6 +197,7 @@ def test_a_setting_that_does_not_go_with_the_device_fails_its_own_runs_only(
     assert "precision is 'bfloat16' and the device is cpu" in str(errors[bad[0].key()])
 
 
+@pytest.mark.whatever_is_learned
 def test_a_process_that_dies_is_one_line(store: Store) -> None:
     chosen = experiments(2, base={"model": f"{MODELS}:dies_in_a_worker_process"})
     with pytest.raises(TaskFailed, match=r"a process died .*the same command goes on"):

@@ -116,7 +116,10 @@ def test_the_example_is_right() -> None:
             {"grid": {"fleet.clients": [5, 0]}},
             "fleet.clients=0: fleet: clients is 0; allowed: a whole number at least 1",
         ),
-        ({"grid": {"strategy.name": ["fedag"]}}, "strategy is 'fedag'; allowed: fedavg, "),
+        (
+            {"grid": {"strategy.name": ["fedag"]}},
+            "strategy is 'fedag' (did you mean 'fedavg'?); allowed: fedavg, ",
+        ),
         (
             {"grid": {"strategy.min_step": [1]}},
             "grid.strategy.min_step: strategy (fedcompass) has no setting 'min_step' (did you mean",

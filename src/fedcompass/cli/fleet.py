@@ -72,7 +72,8 @@ def fleet(
     ] = False,
 ) -> None:
     """Show how fast each simulated client is, and what follows."""
-    from fedcompass.simulation.fleet import Fleet, FleetSettings
+    from fedcompass.settings.simulation import FleetSettings
+    from fedcompass.simulation.fleet import Fleet
 
     if seed < 0:
         raise SettingsError(f"seed is {seed}; allowed: a whole number at least 0")

@@ -15,9 +15,11 @@ _NOTHING = "-"
 _MEANING = """\
 pairs: runs with the seed of one of {0}'s in the same cell; reached: of these, and of {0}'s;
 time: its time to the target over {0}'s, misses counted at the horizon: geometric mean over
-cells [95% of 2,000 bootstrap resamplings of each cell's seeds]; ahead: pairs in which it was
-faster, ties left out; uploads: to the target, likewise, where both reached it; waiting: mean
-over its runs"""
+cells [95% of 2,000 bootstrap resamplings of the seeds, from two on, each seed with its pairs in
+all cells]; ahead: pairs in which it was faster, ties left out; uploads: to the target, likewise,
+where both reached it (and so bytes, where all send the same model); lead: how much better its
+best value of the target metric was when the sooner of both had reached the target, or at the
+horizon: mean over cells; waiting: mean over its runs"""
 
 
 def paired_shapes(results: Results, reference: str, by: Sequence[str]) -> list[TextTable]:
@@ -26,7 +28,7 @@ def paired_shapes(results: Results, reference: str, by: Sequence[str]) -> list[T
     Raises:
         SettingsError: there is no such axis or reference, or horizons differ.
     """
-    check_axes(by, list(results.axes))
+    check_axes(by, results)
     axis, label = compared_axis(results, reference, must_have=True)
     shapes = []
     for labels in product(*(results.axes[name] for name in by)):
@@ -40,7 +42,7 @@ def paired_shapes(results: Results, reference: str, by: Sequence[str]) -> list[T
 def _shape(rows: Sequence[Paired], axis: str, reference: str, where: dict[str, str]) -> TextTable:
     return TextTable(
         title="; ".join(f"{name}={label}" for name, label in where.items()),
-        header=[axis, "cells", "pairs", "reached", "time", "ahead", "uploads", "waiting"],
+        header=[axis, "cells", "pairs", "reached", "time", "ahead", "uploads", "lead", "waiting"],
         rows=[_texts(row) for row in rows],
         left=(0,),
         meaning=_MEANING.format(reference),
@@ -56,6 +58,7 @@ def _texts(row: Paired) -> list[str]:
         _interval(row.time),
         f"{row.ahead}/{row.ahead + row.behind}",
         _interval(row.uploads),
+        _NOTHING if row.lead is None else f"{row.lead:+.3f}",
         f"{row.idle_share:.0%}",
     ]
 
@@ -63,4 +66,5 @@ def _texts(row: Paired) -> list[str]:
 def _interval(value: Interval | None) -> str:
     if value is None:
         return _NOTHING
-    return f"{value.mean:.2f}x [{value.low:.2f}, {value.high:.2f}]"
+    ends = f" [{value.low:.2f}, {value.high:.2f}]" if value.is_known else ""
+    return f"{value.mean:.2f}x{ends}"

@@ -204,8 +204,9 @@ def plot(
 
 def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | None) -> None:
     from fedcompass.data.catalogue import load
-    from fedcompass.data.partition import PartitionSettings, split_counts
+    from fedcompass.data.partition import split_counts
     from fedcompass.report.figures.setup import draw_partition
+    from fedcompass.settings.data import PartitionSettings
 
     (cell,) = entry.cells
     settings = PartitionSettings(kind=cell.settings.partition)  # type: ignore[arg-type]
@@ -215,7 +216,8 @@ def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | Non
 
 def _draw_paces(path: Path, seed: int) -> None:
     from fedcompass.report.figures.setup import draw_fleet
-    from fedcompass.simulation.fleet import Fleet, FleetSettings
+    from fedcompass.settings.simulation import FleetSettings
+    from fedcompass.simulation.fleet import Fleet
 
     fleets = {
         "normal, σ = 0.3 μ": Fleet(FleetSettings(clients=50, speed="normal"), seed),

@@ -54,8 +54,9 @@ def partition(
     ] = False,
 ) -> None:
     """Split a dataset among clients and show the split: the table and the figure."""
-    from fedcompass.data.partition import PartitionSettings, class_counts
+    from fedcompass.data.partition import class_counts
     from fedcompass.data.partition import partition as deal
+    from fedcompass.settings.data import PartitionSettings
 
     given: dict[str, Any] = {"kind": kind, "n_min": n_min, "n_max": n_max, "mean": mean}
     settings = PartitionSettings(**given, std=std, alpha1=alpha1, alpha2=alpha2)

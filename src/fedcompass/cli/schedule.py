@@ -16,7 +16,7 @@ from fedcompass.errors import SettingsError
 if TYPE_CHECKING:
     from fedcompass.runs.journal import Journal
     from fedcompass.runs.tally import Tally
-    from fedcompass.simulation.fleet import SpeedChange
+    from fedcompass.settings.simulation import SpeedChange
     from fedcompass.strategies import Strategy
 
 __all__ = ["schedule"]
@@ -66,7 +66,8 @@ def schedule(
 ) -> None:
     """Print the schedule Compass or Metronome makes for clients of given speeds."""
     from fedcompass.scheduling.scheduler import Scheduler
-    from fedcompass.simulation.fleet import Fleet, FleetSettings
+    from fedcompass.settings.simulation import FleetSettings
+    from fedcompass.simulation.fleet import Fleet
     from fedcompass.simulation.timetable import row, timetable
 
     for option, value in (("until", until), ("overhead", overhead)):
@@ -165,7 +166,7 @@ def _beats(chosen: "Strategy", paces: Sequence[float], overhead: float) -> str:
 
 
 def _change(text: str) -> "SpeedChange":
-    from fedcompass.simulation.fleet import SpeedChange
+    from fedcompass.settings.simulation import SpeedChange
 
     try:
         client, local_round, pace = text.split(":")

@@ -117,22 +117,26 @@ def _rows(chosen: "Strategy") -> "list[SettingRow]":
 
 
 _AS_RUN = (
-    ' profile="as-run" is what the public code of the paper\'s authors did when the paper was '
-    "written, where a stale update weighs more (docs/as-run.md)."
+    ' profile="as-run" (fedcompass run --strategy {} --profile as-run) is what the public code of '
+    "the paper's authors did when the paper was written, where a stale update weighs more "
+    "(docs/as-run.md)."
 )
 
 
 def _profile(name: str) -> str:
     """What an experiment fills in unless told otherwise."""
-    from fedcompass.paper_settings import strategy_settings
-    from fedcompass.strategies import known_keys
+    from fedcompass.paper_settings import STRATEGY_KEYS, strategy_settings
+    from fedcompass.strategies import known_keys, strategy
 
     known = known_keys(name)
-    filled = [f"{k}={v}" for k, v in strategy_settings("mnist", 5).items() if k in known]
+    filled = [f"{k}={v}" for k, v in strategy_settings("mnist", 5, name).items() if k in known]
+    source = "what the FedCompass paper used for" if name in STRATEGY_KEYS else "what suits"
+    chosen = strategy(name)
+    weighs_staleness = not chosen.by_tiers and "staleness" in chosen.aggregation.weighting
     return (
-        "An experiment fills in what the FedCompass paper used for its dataset and number of "
+        f"An experiment fills in {source} its dataset and number of "
         f'clients (mnist with 5: {", ".join(filled)}); with profile="own" it is the defaults '
-        "above." + (_AS_RUN if "staleness" in known else "")
+        "above." + (_AS_RUN.format(name) if weighs_staleness else "")
     )
 
 

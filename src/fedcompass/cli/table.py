@@ -44,6 +44,10 @@ def table(
             "--paired", help="Compare seed by seed with the reference; --columns: a table for each."
         ),
     ] = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="AXIS=LABEL: only these (* is any text); several narrow further."),
+    ] = None,
     store: Annotated[
         Path | None, typer.Option(help="A sweep's file of results, if it is elsewhere.")
     ] = None,
@@ -54,7 +58,7 @@ def table(
     from fedcompass.cli.table_shapes import every_number, grids, listing, notes
     from fedcompass.sweeps.comparison import Comparison
 
-    comparison = Comparison(_results(source, store), reference)
+    comparison = Comparison(_narrowed(_results(source, store), where or []), reference)
     if paired:
         from fedcompass.cli.paired_table import paired_shapes
 
@@ -88,6 +92,15 @@ def _results(source: Path, store: Path | None) -> "Results":
         raise SettingsError(f"{path} is not there; run `fedcompass sweep` first, or give --store")
     results = Store(path)
     return Results.of_plan(sweep.plan(), results) if sweep else Results.of_store(results)
+
+
+def _narrowed(results: "Results", where: list[str]) -> "Results":
+    for one in where:
+        axis, equals, label = one.partition("=")
+        if not equals:
+            raise SettingsError(f"--where is {one!r}; give AXIS=LABEL")
+        results = results.where(axis, label)
+    return results
 
 
 def _rendered(shape: "TextTable", output_format: str) -> str:

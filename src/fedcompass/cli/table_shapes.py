@@ -13,6 +13,7 @@ from fedcompass.sweeps.comparison import Comparison, GridPoint
 from fedcompass.sweeps.formats import TextTable
 from fedcompass.sweeps.grid import label_of
 from fedcompass.sweeps.over_seeds import troubles
+from fedcompass.sweeps.results import Results
 
 __all__ = ["at_target", "check_axes", "every_number", "grids", "listing", "notes"]
 
@@ -92,7 +93,7 @@ def grids(
         SettingsError: there is no such axis, or it is named twice.
     """
     axes = comparison.results.axes
-    check_axes([*down, *across], list(axes))
+    check_axes([*down, *across], comparison.results)
     down = down or [axis for axis in [comparison.axis] if axis not in across]
     across = across or [axis for axis in axes if axis not in down]
     others = [axis for axis in axes if axis not in (*down, *across)]
@@ -156,16 +157,14 @@ def notes(comparison: Comparison) -> list[str]:
     return lines + troubles(done)
 
 
-def check_axes(named: Sequence[str], known: Sequence[str]) -> None:
+def check_axes(named: Sequence[str], results: Results) -> None:
     """Refuse an axis that is not there, or is named twice.
 
     Raises:
         SettingsError: naming it.
     """
     for number, axis in enumerate(named):
-        if axis not in known:
-            have = ", ".join(known) or "none"
-            raise SettingsError(f"axis {axis!r} is not in these results; they have: {have}")
+        results.labels(axis)
         if axis in named[:number]:
             raise SettingsError(f"axis {axis!r} is named twice in --rows and --columns")
 

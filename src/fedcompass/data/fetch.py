@@ -15,7 +15,7 @@ from fedcompass.errors import DataError
 __all__ = ["Progress", "fetch"]
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Told the file's name, the bytes there are so far, and how many there will be (if known)."""
+"""Told what is fetched or prepared, how many bytes or samples of it are there, and of how many."""
 
 _TIMEOUT_SECONDS = 30.0
 _CHUNK = 256 * 1024

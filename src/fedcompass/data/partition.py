@@ -17,19 +17,11 @@ from fedcompass.data.paper_partitions import draw_class_counts, draw_dirichlet_c
 from fedcompass.errors import SettingsError
 from fedcompass.settings.data import (
     ClassRange,
-    PartitionKind,
     PartitionSettings,
     paper_class_range,
 )
 
-__all__ = [
-    "PartitionKind",
-    "PartitionSettings",
-    "class_counts",
-    "paper_class_range",
-    "partition",
-    "split_counts",
-]
+__all__ = ["class_counts", "partition", "split_counts"]
 
 _STREAM = 0x70617274  # "part": keeps these draws apart from others made from the same seed
 

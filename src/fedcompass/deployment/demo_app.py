@@ -9,8 +9,9 @@ from torch import nn
 
 from fedcompass import Samples, models
 from fedcompass.data.catalogue import load
-from fedcompass.data.partition import PartitionSettings, partition
+from fedcompass.data.partition import partition
 from fedcompass.deployment import Site, Trainer
+from fedcompass.settings.data import PartitionSettings
 from fedcompass.training import LocalSettings
 from fedcompass.training.optimizers import build_optimizer
 

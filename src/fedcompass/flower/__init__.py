@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from fedcompass.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from fedcompass.flower.pace import pace_mod
     from fedcompass.flower.server_app import app
+    from fedcompass.flower.training_seconds import pace_mod
 
 __all__ = ["app", "pace_mod"]  # `flwr run` looks for the ServerApp's name in this list
 
-_HOME = {"app": "fedcompass.flower.server_app", "pace_mod": "fedcompass.flower.pace"}
+_HOME = {"app": "fedcompass.flower.server_app", "pace_mod": "fedcompass.flower.training_seconds"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,8 @@ from pydantic import Field, field_validator
 from fedcompass import strategies
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.errors import SettingsError
-from fedcompass.settings import Settings, merged, nested, unknown_key
+from fedcompass.setting_tables import merged, nested, unknown_key
+from fedcompass.settings import Settings
 
 __all__ = ["FlowerSettings", "read_settings"]
 

@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, Message, MessageType
 from flwr.serverapp import Grid
 
 from fedcompass.aggregation.layout import FlatState, Layout
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply
 from fedcompass.errors import TransportBroken
 from fedcompass.flower.background import in_background

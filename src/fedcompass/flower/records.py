@@ -87,7 +87,7 @@ def record_of(layout: Layout, state: FlatState) -> ArrayRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordPayload:
-    """A `Payload`: the arrays of a client's answer, whatever its records are called."""
+    """An `UnreadModel`: the arrays of a client's answer, whatever its records are called."""
 
     content: RecordDict
 
@@ -102,7 +102,7 @@ class RecordPayload:
         """It is in memory."""
         return None
 
-    def state(self, layout: Layout, start: FlatState) -> FlatState:  # as Payload
+    def state(self, layout: Layout, start: FlatState) -> FlatState:  # as UnreadModel
         """The end model.
 
         Raises:

@@ -15,11 +15,11 @@ from fedcompass.aggregation import Layout
 from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.errors import AppError, SettingsError
-from fedcompass.flower.evaluation import by_clients, by_function
 from fedcompass.flower.flower_settings import FlowerSettings, read_settings
 from fedcompass.flower.grid_transport import GridTransport
+from fedcompass.flower.measured_models import by_clients, by_function
 from fedcompass.runs.curve import metrics_of
 from fedcompass.training.streams import seeded, stream_key
 

@@ -6,7 +6,8 @@ from itertools import product
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.stored_runs import EntryRuns
-from fedcompass.simulation.fleet import Fleet, FleetSettings
+from fedcompass.settings.simulation import FleetSettings
+from fedcompass.simulation.fleet import Fleet
 from fedcompass.sweeps.formats import TextTable
 from fedcompass.theory import equilibrium_groups
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 from fedcompass.paper.entry import TableRun
 from fedcompass.paper.horizons import SYNCHRONOUS
 from fedcompass.paper.hyperparameters import strategy_of
-from fedcompass.simulation.fleet import Fleet, FleetSettings
+from fedcompass.settings.simulation import FleetSettings
+from fedcompass.simulation.fleet import Fleet
 
 __all__ = ["StepRange", "expected_steps", "tasks_in_a_row"]
 

@@ -14,7 +14,8 @@ from string import ascii_lowercase, digits
 from fedcompass.errors import SettingsError
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.fleet import Fleet, FleetSettings
+from fedcompass.settings.simulation import FleetSettings
+from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.timetable import timetable
 from fedcompass.sweeps.formats import TextTable
 from fedcompass.theory import equilibrium_groups, group_bound

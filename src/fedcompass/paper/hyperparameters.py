@@ -6,6 +6,7 @@ in, so what a stored run was run with can be compared without building an experi
 torch.
 """
 
+import json
 from collections.abc import Hashable, Mapping
 from functools import cache
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "settings_of",
     "signature",
     "strategy_of",
+    "text_in_records",
 ]
 
 ALGORITHMS = tuple(STRATEGY_KEYS)
@@ -190,6 +192,14 @@ def signature(settings: Mapping[str, Any]) -> Hashable:
         table = settings.get(section) or {}
         values += [table.get(key) or _BEFORE.get(key) for key in keys]
     return tuple(tuple(value) if isinstance(value, list) else value for value in values)
+
+
+def text_in_records(cell: Cell) -> str:
+    """What the record of any run of a cell has in it, and few others have: its cadence."""
+    if cell.settings.dataset in _MEDICAL or cell.block in MEDICAL:
+        return f'"{cell.settings.dataset}"'
+    cadence = _cadence(cell, _mean_round(cell))
+    return json.dumps({"every_seconds": cadence["every_seconds"]}).strip("{}")
 
 
 def row_horizons(cell: Cell, row: str) -> Horizons:

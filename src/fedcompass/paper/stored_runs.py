@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.entry import Entry
-from fedcompass.paper.hyperparameters import settings_of, signature
+from fedcompass.paper.hyperparameters import settings_of, signature, text_in_records
 from fedcompass.sweeps.record import CurvePoint, Record
 from fedcompass.sweeps.store import Store, is_store
 
@@ -80,13 +80,13 @@ class StoredRuns:
     def read(cls, folder: Path, cells: Iterable[Cell] = ()) -> "StoredRuns":
         """Every store of a folder; one that is not there is empty.
 
-        With `cells` only runs on their datasets are looked at, which is sooner done.
+        With `cells` only runs that may be theirs are looked at, which is sooner done.
 
         Raises:
             StoreError: a line is damaged.
         """
         records: dict[Hashable, list[Record]] = {}
-        about = {f'"{cell.settings.dataset}"' for cell in cells}
+        about = {text_in_records(cell) for cell in cells}
         for path in filter(is_store, sorted(folder.glob("*.jsonl"))):
             for record in Store(path, about).done():
                 records.setdefault(signature(record.experiment), []).append(record)

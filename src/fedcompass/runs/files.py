@@ -16,6 +16,7 @@ __all__ = [
     "FolderLock",
     "GrowingFile",
     "LineFile",
+    "force",
     "in_use",
     "locked",
     "make_folder",
@@ -104,13 +105,13 @@ def replacing(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}.partial")  # one name, so that crashes leave one at most
     try:
         yield beside
-        _sync(beside)
+        force(beside)
         beside.replace(path)
     finally:
         with suppress(OSError):  # where there is no such folder there is nothing to remove
             beside.unlink(missing_ok=True)
     with suppress(OSError):  # some file systems cannot sync a folder; the file is in place
-        _sync(path.parent)
+        force(path.parent)
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -126,7 +127,8 @@ def write_whole(path: Path, text: str) -> None:
         raise _failure(path, error) from None
 
 
-def _sync(path: Path) -> None:
+def force(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -180,7 +182,7 @@ class LineFile:
             RunFolderError: they cannot be written.
         """
         try:
-            _sync(self._path)
+            force(self._path)
         except OSError as error:
             raise _failure(self._path, error) from None
 

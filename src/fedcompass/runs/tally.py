@@ -37,7 +37,16 @@ from fedcompass.vocabulary import (
     TaskId,
 )
 
-__all__ = ["ClientTally", "Doing", "LocalRound", "Outcome", "Span", "Tally", "idle_share"]
+__all__ = [
+    "ClientTally",
+    "Doing",
+    "LocalRound",
+    "Outcome",
+    "Span",
+    "Tally",
+    "idle_share",
+    "merged_in",
+]
 
 Doing: TypeAlias = Literal["busy", "waiting", "quarantined", "away"]
 """What a client is doing at a moment."""
@@ -135,6 +144,14 @@ def idle_share(clients: Iterable[ClientTally]) -> float:
 def _share(ended: list[ClientTally], of: Literal["waiting", "ahead"]) -> float:
     whole = sum(c.busy + c.waiting for c in ended)
     return sum(getattr(c, of) for c in ended) / whole if whole > 0 else 0.0
+
+
+def merged_in(commit: Mapping[str, Any]) -> list[tuple[ClientId, TaskId, int]]:
+    """The updates of a `Commit` line, each with its staleness; not what a secure sum left out."""
+    left_out = commit.get("left_out", ())
+    return [
+        (client, task, u) for client, task, u in commit["contributions"] if task not in left_out
+    ]
 
 
 @dataclass(slots=True)
@@ -313,8 +330,7 @@ class Tally:
 
     def _commit(self, record: Mapping[str, Any]) -> None:
         self.merges += 1
-        left_out = record.get("left_out", ())
-        contributions = [one for one in record["contributions"] if one[1] not in left_out]
+        contributions = merged_in(record)
         self.merged += len(contributions)
         self.version = record["version"]
         for buffer in record["buffers"]:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from fedcompass.errors import EncodingError
 from fedcompass.vocabulary import fact
 
-__all__ = ["WaitingUpdate", "Weights", "weighted_vector"]
+__all__ = ["WaitingUpdate", "UpdateWeights", "weighted_vector"]
 
-Weights: TypeAlias = tuple[float, float]
+UpdateWeights: TypeAlias = tuple[float, float]
 """Of an update: its trained part's and its averaged part's, as its member learns them."""
 
 
@@ -33,7 +33,7 @@ class WaitingUpdate:
 
 
 def weighted_vector(
-    updates: Sequence[tuple[WaitingUpdate, Weights]], max_norm: float | None = None
+    updates: Sequence[tuple[WaitingUpdate, UpdateWeights]], max_norm: float | None = None
 ) -> NDArray[np.float64]:
     """The weighted sum of one member's updates; changes beyond `max_norm` are scaled to it.
 

@@ -8,9 +8,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from fedcompass.errors import SettingsError
-from fedcompass.setting_tables import merged, nested, unknown_key
+from fedcompass.setting_tables import unknown_key
 
-__all__ = ["Settings", "merged", "nested", "unknown_key"]
+__all__ = ["Settings"]
 
 _BOUNDS = (
     (annotated_types.Ge, "ge", "at least"),

@@ -39,7 +39,9 @@ class StalenessSettings(Settings):
 class ServerSettings(Settings):
     """Which server optimizer, and its parameters."""
 
-    optimizer: Literal["plain", "momentum", "adam", "yogi", "adagrad"] = "plain"
+    optimizer: Literal["plain", "momentum", "adam", "yogi", "adagrad"] = Field(
+        default="plain", description="what the server does with a merged step; plain: add it"
+    )
     learning_rate: float = Field(default=1.0, gt=0, description="η_g, for every optimizer")
     beta: float = Field(default=0.9, ge=0, lt=1, description="momentum only")
     beta1: float | None = Field(

@@ -37,15 +37,19 @@ class LocalSettings(Settings):
     """How a client trains; the defaults are the paper's for MNIST (table of its appendix)."""
 
     optimizer: Literal["sgd", "adam", "adamw"] = "adam"
+    """Optimizer of the clients, begun anew with every task."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.003
     """Learning rate of the clients' optimizer."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Momentum of `sgd`."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Pull of the weights towards 0: in the gradient, or with `adamw` beside it."""
     batch_size: Annotated[int, Field(ge=1)] = 64
     """Samples in a client's batch."""
     rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor on the learning rate after every `rate_decay_steps` steps of a client; 1: none."""
     rate_decay_steps: Annotated[int, Field(ge=1)] = 200
+    """A client's steps, over all of its tasks, between two falls of its learning rate."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What the model's products are computed in; the weights and the optimizer stay float32."""
 

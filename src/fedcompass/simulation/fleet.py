@@ -6,23 +6,14 @@ from typing import Any, NamedTuple
 
 from fedcompass.errors import SettingsError
 from fedcompass.settings.simulation import (
-    PAPER_SECONDS_PER_STEP,
     Dropout,
     FleetSettings,
-    SpeedChange,
 )
 from fedcompass.simulation.fleet_draws import RedrawnRounds, Stream
 from fedcompass.simulation.fleet_trace import read_trace
 from fedcompass.vocabulary import Seconds, Steps
 
-__all__ = [
-    "PAPER_SECONDS_PER_STEP",
-    "Dropout",
-    "Fleet",
-    "FleetSettings",
-    "SpeedChange",
-    "TaskTime",
-]
+__all__ = ["Fleet", "TaskTime"]
 
 
 class TaskTime(NamedTuple):

@@ -9,8 +9,8 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcompass.secure_aggregation.codec import to_bytes
 from fedcompass.secure_aggregation.member import MaskingMember
+from fedcompass.secure_aggregation.message_codec import to_bytes
 from fedcompass.secure_aggregation.messages import (
     FromMember,
     RoundFailed,

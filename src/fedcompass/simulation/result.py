@@ -14,7 +14,7 @@ from fedcompass.runs.curve import Curve, metrics_of
 from fedcompass.runs.files import write_whole
 from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.summary import counted, measured, uploads_to
-from fedcompass.runs.tally import ClientTally, Tally
+from fedcompass.runs.tally import ClientTally, LocalRound, Tally
 from fedcompass.scheduling.commands import Fold
 from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.ending import Ended
@@ -51,7 +51,7 @@ class Result:
     summary: the numbers of the run in one flat table.
     model, best_model: tensors by name, as `load_state_dict` takes them.
     pending: updates accepted but not merged when the run ended, as [client, task, staleness].
-    tasks: when tasks began and ended, as a journal has it; empty where a folder has the journal.
+    tasks: when each began and ended; empty where a folder has the journal.
     """
 
     experiment: Experiment
@@ -62,7 +62,7 @@ class Result:
     best_model: dict[str, Tensor]
     pending: list[list[Any]]
     folder: Path | None = None
-    tasks: list[dict[str, Any]] = field(default_factory=list)
+    tasks: list[LocalRound] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return as_text(self)

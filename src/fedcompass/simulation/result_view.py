@@ -1,14 +1,12 @@
 """A result to look at: some lines of text, and the curve and the timeline as SVG for notebooks."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from fedcompass.runs.codec import command_to_json, event_to_json
 from fedcompass.runs.journal import read_journal
-from fedcompass.scheduling.commands import Command, StartTraining
-from fedcompass.scheduling.events import Event, TaskLost, UpdateArrived, UpdateRefused
+from fedcompass.runs.tally import LocalRound, Tally
 from fedcompass.settings.training import best_in_words, is_share
 from fedcompass.simulation.ending import counted
 from fedcompass.vocabulary import Seconds
@@ -16,30 +14,12 @@ from fedcompass.vocabulary import Seconds
 if TYPE_CHECKING:
     from fedcompass.simulation.result import Result
 
-__all__ = ["TaskList", "as_html", "as_text", "model_sent"]
+__all__ = ["as_html", "as_text", "model_sent"]
 
 _WIDTH, _HEIGHT, _LEFT, _LANE = 640, 220, 70, 20  # pixels
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7f00")
 _WARM_UP = "#a9b2bd"
 _MOST_LANES, _MOST_BARS = 40, 4000
-_ANSWERS = (UpdateArrived, UpdateRefused, TaskLost)
-
-
-class TaskList:
-    """A journal that keeps only when tasks began and ended."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-
-    def event(self, event: Event, **_: Any) -> None:
-        """Take down the end of a task."""
-        if isinstance(event, _ANSWERS):
-            self.records.append(event_to_json(event))
-
-    def command(self, command: Command, **_: Any) -> None:
-        """Take down its beginning."""
-        if isinstance(command, StartTraining):
-            self.records.append(command_to_json(command))
 
 
 def as_text(result: "Result") -> str:
@@ -126,52 +106,40 @@ def _curve(result: "Result") -> str:
     return _svg(_HEIGHT, [line, *words, _title(title, _HEIGHT - 8)])
 
 
-class _Bar(NamedTuple):
-    client: str
-    start: Seconds
-    end: Seconds
-    group: int | None
-
-
 def _timeline(result: "Result") -> str:
     """Who trained when: a lane per client, a bar per local round, coloured by group."""
     end = max(result.summary["virtual_seconds"], 1e-9)
-    bars = list(_bars(_records(result), end))
-    clients = sorted({bar.client for bar in bars}, key=lambda name: (len(name), name))
+    rounds = _rounds(result)
+    clients = sorted({each.client for each in rounds}, key=lambda name: (len(name), name))
     lanes = {client: number for number, client in enumerate(clients[:_MOST_LANES])}
     if not lanes:
         return ""
-    scale = (_WIDTH - _LEFT - 10) / end
-    shapes = [
-        f'<rect x="{_LEFT + bar.start * scale:.1f}" y="{lanes[bar.client] * _LANE + 4}" '
-        f'width="{max((bar.end - bar.start) * scale - 0.5, 0.5):.1f}" height="{_LANE - 5}" '
-        f'fill="{_WARM_UP if bar.group is None else _COLOURS[bar.group % len(_COLOURS)]}"/>'
-        for bar in bars[:_MOST_BARS]
-        if bar.client in lanes
-    ]
+    shapes = [_bar(each, lanes[each.client], end) for each in rounds if each.client in lanes]
     names = [_label(f"{_LEFT},{lane * _LANE + 14}", name) for name, lane in lanes.items()]
     height = len(lanes) * _LANE + 26
     title = "local training of each client over virtual time; bars of one colour are one group"
     return _svg(height, [*shapes, *names, _title(title, height - 6)])
 
 
-def _records(result: "Result") -> Iterable[Mapping[str, Any]]:
+def _bar(each: LocalRound, lane: int, run_end: Seconds) -> str:
+    scale = (_WIDTH - _LEFT - 10) / run_end
+    end = run_end if each.outcome == "under way" else each.end
+    return (
+        f'<rect x="{_LEFT + each.start * scale:.1f}" y="{lane * _LANE + 4}" '
+        f'width="{max((end - each.start) * scale - 0.5, 0.5):.1f}" height="{_LANE - 5}" '
+        f'fill="{_WARM_UP if each.group is None else _COLOURS[each.group % len(_COLOURS)]}"/>'
+    )
+
+
+def _rounds(result: "Result") -> list[LocalRound]:
     journal = result.folder and result.folder / "journal.jsonl"
-    if journal and journal.is_file():
-        return (record for _, record in read_journal(journal))
-    return result.tasks
-
-
-def _bars(records: Iterable[Mapping[str, Any]], end: Seconds) -> Iterator[_Bar]:
-    begun: dict[int, Mapping[str, Any]] = {}
-    answers = {kind.__name__ for kind in _ANSWERS}
-    for record in records:
-        if record.get("command") == "StartTraining":
-            begun[record["task"]] = record
-        elif record.get("event") in answers and (task := begun.pop(record["task"], None)):
-            yield _Bar(task["client"], task["at"], record["at"], task["group"])
-    for task in begun.values():
-        yield _Bar(task["client"], task["at"], end, task["group"])
+    if not journal or not journal.is_file():
+        return result.tasks[:_MOST_BARS]
+    rounds: list[LocalRound] = []
+    tally = Tally(on_round=rounds.append)
+    for _, record in read_journal(journal):
+        tally.take(record)
+    return rounds[:_MOST_BARS]
 
 
 def _svg(height: int, parts: list[str]) -> str:

@@ -20,7 +20,7 @@ from fedcompass.runs.folder import RunFolder
 from fedcompass.runs.journal import FileJournal, Tee, lines_after, read_journal
 from fedcompass.runs.origin import Origin
 from fedcompass.runs.summary import listed
-from fedcompass.runs.tally import Tally
+from fedcompass.runs.tally import LocalRound, Tally
 from fedcompass.settings.training import higher_is_better
 from fedcompass.simulation.budgets import Budgets
 from fedcompass.simulation.engine import Simulation
@@ -39,7 +39,6 @@ from fedcompass.simulation.experiment_folder import (
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.problems import build_problem, nothing_to_train
 from fedcompass.simulation.result import Result, client_rows, summarize
-from fedcompass.simulation.result_view import TaskList
 from fedcompass.simulation.saving import Saver, restore
 from fedcompass.training.bound import build_module
 from fedcompass.training.device import check_device, chosen_device
@@ -247,7 +246,8 @@ class Run:
         keys = keys or count()
         self.experiment = experiment
         self._folder = folder
-        self._tally = Tally()
+        self._tasks: list[LocalRound] = []
+        self._tally = Tally(on_round=None if folder else self._tasks.append)
         strategy = experiment.chosen_strategy()
         module = build_module(problem, experiment.seed)
         layout = Layout.of(module)
@@ -261,8 +261,7 @@ class Run:
         model = layout.state_of(module, device)
         self._journal = _open_journal(folder, saved, experiment, fleet, fingerprint, model.nbytes)
         self._origin = Origin(folder.path) if folder else None
-        self._tasks = TaskList()
-        records = Tee(self._tally, self._journal or self._tasks)
+        records = Tee(self._tally, self._journal) if self._journal else self._tally
         self._sums = _masked_sums(experiment, model, trains=evaluates)
         coordinator = Coordinator(strategy, layout, model, records, self._sums)
         self.simulation = Simulation(
@@ -345,7 +344,7 @@ class Run:
             best_model=self._named(best),
             pending=listed(pending),
             folder=self._folder.path if self._folder else None,
-            tasks=self._tasks.records,
+            tasks=self._tasks,
         )
         if self._folder is not None:
             self.close()  # before the summary, by which readers know that all is there

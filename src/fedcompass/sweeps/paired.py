@@ -4,34 +4,44 @@ Two runs are a pair if they have the same seed and differ along one axis only, s
 same clients, data and first model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import mean
 from typing import TypeAlias
 
 from fedcompass.errors import SettingsError
+from fedcompass.settings.training import falls
 from fedcompass.sweeps.comparison import compared_axis
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.results import GridRun, Results
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["Interval", "Paired", "paired"]
 
 _RESAMPLES = 2000
 _SHARE = 0.95
+_ROUNDED = 1.00001  # a curve's times have six digits
 _SOON = 1e-3  # seconds; a target that the untrained model reaches has no ratio otherwise
 
 Pair: TypeAlias = tuple[Record, Record]
 """A run and the reference's with the same seed."""
 
+BySeed: TypeAlias = dict[int, float]
+"""Logarithms of a cell's ratios."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A geometric mean of ratios, and where it lies in 95 of 100 resamplings."""
+    """A geometric mean of ratios, and where it lies in 95 of 100 resamplings.
+
+    is_known: whether a cell has two seeds; without that nothing can be resampled.
+    """
 
     mean: float
     low: float
     high: float
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +53,8 @@ class Paired:
     ahead, behind: pairs in which it was faster, and slower; the rest are ties.
     time: its time over the reference's, misses counted at their common horizon.
     uploads: its uploads to the target over the reference's, where both reached it.
+    lead: how much better its best value of the target metric was when the sooner of the two had
+        reached the target, or both had ended: mean over cells; None: never a number.
     idle_share: mean of its runs.
     """
 
@@ -55,6 +67,7 @@ class Paired:
     behind: int
     time: Interval
     uploads: Interval | None
+    lead: float | None
     idle_share: float
 
 
@@ -63,7 +76,8 @@ def paired(
 ) -> list[Paired]:
     """Each label of the reference's axis against it, in the grid's order.
 
-    The interval is a bootstrap's: seeds are drawn anew within each cell.
+    The interval is a bootstrap's: seeds are drawn anew, each with its pairs in all cells. Cells
+    share a seed's clients and data, so drawn cell by cell the interval would be too narrow.
 
     Args:
         results: what there is.
@@ -99,9 +113,9 @@ def _place(run: GridRun, axis: str) -> tuple[tuple[str, ...], int]:
 
 def _compared(label: str, cells: Sequence[Sequence[Pair]]) -> Paired:
     pairs = [pair for cell in cells for pair in cell]
-    times = [[_log_ratio(*map(_time, _of_one_horizon(pair))) for pair in cell] for cell in cells]
-    flat = [value for cell in times for value in cell]
-    uploads = [[_log_ratio(*counts) for counts in map(_uploads, cell) if counts] for cell in cells]
+    times = [_log_ratios([(pair, _times(pair)) for pair in cell]) for cell in cells]
+    flat = [value for cell in times for value in cell.values()]
+    uploads = [_log_ratios([(pair, _uploads(pair)) for pair in cell]) for cell in cells]
     return Paired(
         label=label,
         cells=len(cells),
@@ -112,6 +126,7 @@ def _compared(label: str, cells: Sequence[Sequence[Pair]]) -> Paired:
         behind=sum(value > 0 for value in flat),
         time=_interval(times),
         uploads=_interval(kept) if (kept := [cell for cell in uploads if cell]) else None,
+        lead=_mean_over_cells([[*_leads(cell)] for cell in cells]),
         idle_share=mean(run.numbers.idle_share for run, _ in pairs),
     )
 
@@ -126,6 +141,11 @@ def _of_one_horizon(pair: Pair) -> Pair:
     return pair
 
 
+def _times(pair: Pair) -> tuple[float, float]:
+    run, base = _of_one_horizon(pair)
+    return _time(run), _time(base)
+
+
 def _time(record: Record) -> float:
     reached = record.numbers.time_to_target
     return record.horizon if reached is None else max(reached, _SOON)
@@ -136,19 +156,47 @@ def _uploads(pair: Pair) -> tuple[float, float] | None:
     return (counts[0], counts[1]) if counts[0] and counts[1] else None
 
 
-def _log_ratio(value: float, base: float) -> float:
-    return log(value / base)
+def _leads(cell: Sequence[Pair]) -> Iterator[float]:
+    for pair in cell:
+        until = min(_times(pair)) * _ROUNDED
+        own, base = (_best(run, until) for run in pair)
+        if own is not None and base is not None:
+            yield own - base
 
 
-def _interval(cells: Sequence[Sequence[float]]) -> Interval:
-    """Of the mean over cells of each cell's mean, from logarithms."""
+def _best(run: Record, until: Seconds) -> float | None:
+    """Of the target metric up to a moment, such that higher is better."""
+    sign = -1 if falls(run.experiment["evaluation"]["target_metric"]) else 1
+    values = [sign * value for at, _, value in run.curve if at <= until and value is not None]
+    return max(values, default=None)
+
+
+def _mean_over_cells(cells: Sequence[Sequence[float]]) -> float | None:
+    means = [mean(cell) for cell in cells if cell]
+    return mean(means) if means else None
+
+
+def _log_ratios(measured: Sequence[tuple[Pair, tuple[float, float] | None]]) -> BySeed:
+    return {pair[0].seed: log(both[0] / both[1]) for pair, both in measured if both}
+
+
+def _interval(cells: Sequence[BySeed]) -> Interval:
+    """Of the mean over cells of each cell's mean, from logarithms.
+
+    Seeds are drawn for all cells together; a cell that has none of those drawn is left out.
+    """
     import numpy as np
 
-    draws = np.random.default_rng(0)
-    total = np.zeros(_RESAMPLES)
+    seeds = sorted({seed for cell in cells for seed in cell})
+    chosen = np.random.default_rng(0).integers(len(seeds), size=(_RESAMPLES, len(seeds)))
+    times_drawn = (chosen[:, :, None] == np.arange(len(seeds))).sum(axis=1)
+    total, used = np.zeros(_RESAMPLES), np.zeros(_RESAMPLES)
     for cell in cells:
-        chosen = draws.integers(len(cell), size=(_RESAMPLES, len(cell)))
-        total += np.asarray(cell)[chosen].mean(axis=1)
+        pairs = times_drawn @ np.array([seed in cell for seed in seeds], dtype=float)
+        sums = times_drawn @ np.array([cell.get(seed, 0.0) for seed in seeds])
+        total += sums / np.maximum(pairs, 1)
+        used += pairs > 0
     tail = (1 - _SHARE) / 2
-    low, high = np.quantile(total / len(cells), (tail, 1 - tail))
-    return Interval(exp(mean(map(mean, cells))), exp(low), exp(high))
+    low, high = np.quantile(total / used, (tail, 1 - tail))
+    is_known = any(len(cell) > 1 for cell in cells)
+    return Interval(exp(mean(mean(cell.values()) for cell in cells)), exp(low), exp(high), is_known)

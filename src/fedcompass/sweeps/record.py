@@ -23,7 +23,6 @@ __all__ = [
     "RunOutcome",
     "compact_curve",
     "failed_record",
-    "one_line",
     "record_of",
 ]
 
@@ -152,11 +151,11 @@ def failed_record(experiment: "Experiment", error: Exception, device: str) -> Re
         key=experiment.key(),
         experiment=_settings(experiment),
         device=device,
-        error=one_line(error),
+        error=_in_one_line(error),
     )
 
 
-def one_line(error: Exception) -> str:
+def _in_one_line(error: Exception) -> str:
     """An error in one line; one that is not ours is named."""
     if isinstance(error, FedcompassError):
         return " ".join(str(error).split())

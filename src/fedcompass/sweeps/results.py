@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
+from fedcompass.errors import SettingsError
 from fedcompass.setting_tables import flat
 from fedcompass.sweeps.grid import label_of
 from fedcompass.sweeps.record import Record
@@ -89,6 +91,30 @@ class Results:
             for seed in seeds
         ]
         return cls(_axes(runs), runs)
+
+    def labels(self, axis: str) -> Sequence[str]:
+        """An axis's labels.
+
+        Raises:
+            SettingsError: there is no such axis.
+        """
+        if axis not in self.axes:
+            have = ", ".join(self.axes) or "none"
+            raise SettingsError(f"axis {axis!r} is not in these results; they have: {have}")
+        return self.axes[axis]
+
+    def where(self, axis: str, pattern: str) -> "Results":
+        """The runs whose label on an axis fits a pattern, in which `*` is any text.
+
+        Raises:
+            SettingsError: there is no such axis, or it has no such label.
+        """
+        fitting = [label for label in self.labels(axis) if fnmatchcase(label, pattern)]
+        if not fitting:
+            have = "; ".join(self.axes[axis])
+            raise SettingsError(f"{axis} is {pattern!r}; these results have: {have}")
+        runs = [run for run in self.runs if run.labels[axis] in fitting]
+        return Results(_axes(runs), runs)
 
 
 def _axes(runs: Sequence[GridRun]) -> dict[str, list[str]]:

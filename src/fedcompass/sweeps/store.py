@@ -263,7 +263,7 @@ def _key_today(record: Record) -> str:
     Raises:
         SettingsError: it has a setting that is no more.
     """
-    from fedcompass.experiment import Experiment  # with torch, which readers do without
+    from fedcompass.experiment import Experiment  # with pydantic, which readers spare
 
     return Experiment(**record.experiment).key()
 

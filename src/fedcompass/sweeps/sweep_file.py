@@ -12,7 +12,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment, read_toml
-from fedcompass.settings import Settings, merged, unknown_key
+from fedcompass.setting_tables import merged, unknown_key
+from fedcompass.settings import Settings
 from fedcompass.strategies import known_keys
 from fedcompass.strategies import names as strategy_names
 from fedcompass.sweeps.grid import Axis, Choice, read_axes

@@ -65,7 +65,7 @@ def test_a_federation_finishes_survives_a_killed_server_and_leaves_nothing(tmp_p
         home = demo._home
         (run,) = demo.run()
     assert killed
-    assert run.summary["global_updates"] == 4
+    assert run.summary["global_updates"] >= 4  # answers that came together all count
     assert sorted(run.summary["sites"]) == ["site-1", "site-2"]
     assert not any(map(alive, seen))
     assert len(seen) >= 6  # two for each site, and a server twice

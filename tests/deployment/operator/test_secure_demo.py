@@ -174,7 +174,8 @@ def test_the_server_of_a_secure_demo_sees_no_single_update_whoever_is_killed(
     assert memory.model_seen, "what is in the server's memory, is found"
     assert len(memory.looked_for) >= 3
     assert memory.found == [], "updates in the server's memory"
-    assert done.summary["global_updates"] == PLAN.max_updates
+    assert done.summary["reason"] == "max_updates"
+    assert done.summary["global_updates"] >= 8  # answers that came together all count
     lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
     check_updates(spy, lines)
     check_sums(spy, lines)

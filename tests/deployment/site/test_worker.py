@@ -26,6 +26,7 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.trainer import Site, Trainer
 from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.deployment.site.site_worker import SiteWorker
+from fedcompass.deployment.wire.arriving import digest_of
 from fedcompass.deployment.wire.payloads import layout_digest, read_payload
 
 SOON = 60.0  # seconds; only a failing test waits so long
@@ -112,6 +113,7 @@ def test_a_task_trains_exactly_its_steps_and_writes_the_end_model(
     assert (answer["task"], answer["steps_done"], answer["samples"]) == ("t1", 5, 20)
     assert answer["seconds"] > 0
     assert answer["loss"] > 0
+    assert answer["digest"] == digest_of(tmp_path / "payload")
     _, start = start_state()
     expected = SiteRounds(linear(), CountingTrainer(), SITE).run(start, steps=5, task=3).end
     if form == "model":

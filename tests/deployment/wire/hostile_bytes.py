@@ -43,7 +43,7 @@ from fedcompass.deployment.wire.payloads import payload_bytes, payload_pieces, r
 from fedcompass.deployment.wire.sum_parts import Begin, lacking, read_begin, read_lacking
 from fedcompass.deployment.wire.task_book import GivenTask, problem_of
 from fedcompass.errors import FedcompassError
-from fedcompass.secure_aggregation.codec import from_member, to_bytes, to_member
+from fedcompass.secure_aggregation.message_codec import from_member, to_bytes, to_member
 
 TASK, DIGEST = "A" * 22, "0" * 64
 MOST_GROWTH = 64  # MB: some dozens of the longest message

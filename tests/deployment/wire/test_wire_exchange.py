@@ -1,6 +1,7 @@
 """A task and its answer over real sockets."""
 
 import asyncio
+import os
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -289,6 +290,33 @@ async def test_a_site_that_restarts_sends_the_answer_it_kept_without_training_ag
             await until(lambda: not list((tmp_path / "north" / "answers").iterdir()))
             assert again.trained == []
         assert [content for _, content in server.received] == [UPDATE]
+
+
+def test_an_answer_is_sent_while_it_is_forced_to_the_sites_disk(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, received = os.fsync, threading.Event()
+    in_time: list[bool] = []
+
+    def slow_at_the_site(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink().suffix == ".payload":
+            in_time.append(received.wait(10))
+        fsync(handle)
+
+    monkeypatch.setattr("os.fsync", slow_at_the_site)
+
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server") as server,
+            attending(papers, "north", tmp_path / "north", server.address),
+        ):
+            server.give("north")
+            await until(lambda: server.received)
+            received.set()
+            await until(lambda: in_time)
+
+    play(scene())
+    assert in_time == [True]
 
 
 def test_a_site_whose_disk_is_full_for_a_while_keeps_its_answer(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire import task_book
-from fedcompass.deployment.wire.arriving import ArrivingFile, OneBehind
-from fedcompass.deployment.wire.limits import Limits, Progress
+from fedcompass.deployment.wire.arriving import ArrivingFile, OneBehind, write_hashed
+from fedcompass.deployment.wire.limits import Limits, Transfer
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.deployment.wire.site_roster import (
@@ -103,14 +103,14 @@ def test_a_fingerprint_is_of_a_certificate() -> None:
 
 def test_a_transfer_has_some_grace_and_then_needs_its_rate() -> None:
     limits = Limits(grace=30.0, least_rate=1000.0, stall=60.0)
-    progress = Progress(limits, began=100.0)
-    assert progress.patience(100.0) == 30.0
-    assert progress.patience(129.0) == 1.0
-    assert progress.patience(131.0) < 0
-    progress.moved = 10_000
-    assert progress.patience(131.0) == 9.0
-    progress.moved = 10**9
-    assert progress.patience(131.0) == 60.0
+    transfer = Transfer(limits, began=100.0)
+    assert transfer.seconds_allowed(100.0) == 30.0
+    assert transfer.seconds_allowed(129.0) == 1.0
+    assert transfer.seconds_allowed(131.0) < 0
+    transfer.moved = 10_000
+    assert transfer.seconds_allowed(131.0) == 9.0
+    transfer.moved = 10**9
+    assert transfer.seconds_allowed(131.0) == 60.0
 
 
 # Tasks and receipts.
@@ -301,6 +301,17 @@ def test_models_that_nobody_needs_are_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [new]
 
 
+def test_a_file_is_hashed_while_it_is_written(tmp_path: Path) -> None:
+    pieces: list[bytes | memoryview] = [
+        CONTENT[:7],
+        memoryview(CONTENT)[7:5000],
+        b"",
+        CONTENT[5000:],
+    ]
+    assert write_hashed(tmp_path / "file", pieces) == (digest(CONTENT), len(CONTENT))
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
 # Answers at a site.
 
 
@@ -330,6 +341,41 @@ def test_what_a_crash_left_half_written_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".whole.answer.partial").write_bytes(b"")
     assert set(Outbox(tmp_path).waiting) == {"whole"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.answer", "whole.payload"]
+
+
+def test_an_answer_that_a_power_failure_damaged_before_it_was_forced_is_trained_again(
+    tmp_path: Path,
+) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.trained("t").write_bytes(CONTENT)
+    outbox.keep(pb.Answer(task="t", form="model"))
+    outbox.payload("t").write_bytes(bytes(len(CONTENT)))  # its length was on the disk, no more
+    assert Outbox(tmp_path).waiting == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_answer_whose_digest_is_told_is_not_read_again(tmp_path: Path) -> None:
+    outbox, told = Outbox(tmp_path), digest(b"who reads the content finds another")
+    outbox.trained("t").write_bytes(CONTENT)
+    outbox.keep(pb.Answer(task="t", form="model", digest=told))
+    assert outbox.waiting["t"].digest == told
+
+
+def test_an_answer_is_forced_payload_first_unless_it_has_its_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+    monkeypatch.setattr(
+        "os.fsync", lambda handle: forced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+    )
+    outbox = Outbox(tmp_path)
+    outbox.trained("t").write_bytes(CONTENT)
+    outbox.keep(pb.Answer(task="t", form="model"))
+    assert forced == []
+    outbox.force("t")
+    assert forced == ["t.payload", "t.answer", tmp_path.name]
+    outbox.drop("t")
+    outbox.force("t")
 
 
 def test_an_answer_whose_payload_is_damaged_becomes_an_error(tmp_path: Path) -> None:

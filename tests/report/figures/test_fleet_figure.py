@@ -7,7 +7,8 @@ import pytest
 
 from fedcompass.errors import MissingExtra, SettingsError
 from fedcompass.report.figures.setup import draw_fleet
-from fedcompass.simulation.fleet import Fleet, FleetSettings
+from fedcompass.settings.simulation import FleetSettings
+from fedcompass.simulation.fleet import Fleet
 
 FLEET = {"equal": Fleet(FleetSettings(speed="homogeneous"), seed=0)}
 

@@ -53,10 +53,11 @@ class Broken(Noted):
         raise OSError("the server is gone\nand more")
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    simulate(Experiment(horizon=2.0, fleet={"clients": 3}), folder=tmp_path / "run")
-    return tmp_path / "run"
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("followed") / "run"
+    simulate(Experiment(horizon=2.0, fleet={"clients": 3}), folder=folder, executor="serial")
+    return folder
 
 
 def test_a_finished_run_is_handed_over_whole(run: Path) -> None:

@@ -41,10 +41,11 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     os.environ.update(kept)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    simulate(Experiment(horizon=2.0, fleet={"clients": 3}), folder=tmp_path / "runs" / "mine")
-    return tmp_path / "runs" / "mine"
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tracked") / "runs" / "mine"
+    simulate(Experiment(horizon=2.0, fleet={"clients": 3}), folder=folder, executor="serial")
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcompass.data.dataset import Dataset
+from fedcompass.data.fetch import Progress
 from fedcompass.data.medical.augmentation import IsicAugment
 from fedcompass.data.medical.isic_files import ListedImage, listed_images
 from fedcompass.data.medical.prepared import (
     Preparation,
-    Progress,
     RowKind,
     cache_for,
     prepare,

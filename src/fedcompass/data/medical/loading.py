@@ -20,7 +20,7 @@ from fedcompass.errors import DataError
 
 if TYPE_CHECKING:
     from fedcompass.data.dataset import Dataset
-    from fedcompass.data.medical.prepared import Progress
+    from fedcompass.data.fetch import Progress
 
 __all__ = ["find", "load", "usual_clients"]
 

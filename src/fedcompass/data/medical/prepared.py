@@ -13,21 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcompass.data.fetch import Progress
 from fedcompass.data.places import cache_folder
 from fedcompass.errors import DataError
 from fedcompass.runs.files import FolderLock, replacing
 
-__all__ = ["Preparation", "Progress", "RowKind", "cache_for", "prepare", "remembered"]
-
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""What is being prepared, how many samples are done, how many there are."""
+__all__ = ["Preparation", "RowKind", "cache_for", "prepare", "remembered"]
 
 _AT_ONCE = 64  # rows prepared by the threads before they are written
 _THREADS = 16  # at most: more would wait for each other

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcompass.data.dataset import Dataset
-from fedcompass.data.medical.prepared import Preparation, Progress, RowKind, cache_for, prepare
+from fedcompass.data.fetch import Progress
+from fedcompass.data.medical.prepared import Preparation, RowKind, cache_for, prepare
 from fedcompass.data.medical.published import HIPPOCAMPUS, IXI
 from fedcompass.data.medical.volume_files import ListedVolume, listed_brains, listed_hippocampi
 from fedcompass.errors import DataError, MissingExtra

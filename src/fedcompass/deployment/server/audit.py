@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.runs.files import LineFile
 from fedcompass.scheduling.commands import Command, Commit, Quarantine
 from fedcompass.scheduling.events import (

@@ -5,7 +5,8 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from fedcompass import strategies
-from fedcompass.settings import Settings, merged
+from fedcompass.setting_tables import merged
+from fedcompass.settings import Settings
 from fedcompass.settings.secure import SecureSettings
 from fedcompass.settings.training import METRICS, check_metrics, higher_is_better
 from fedcompass.strategies import Strategy
@@ -33,7 +34,7 @@ class FederationSettings(Settings):
     """A site that claims more samples than this is turned away: they are its weight."""
 
     max_updates: int | None = Field(default=None, ge=1)
-    """The run ends after so many global updates."""
+    """The run ends after so many global updates; answers that came together all count."""
 
     max_seconds: float | None = Field(default=None, gt=0)
     """The run ends after so long; the time a server is down does not count."""

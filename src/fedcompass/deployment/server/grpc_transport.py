@@ -18,7 +18,6 @@ from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.attendance import Session
 from fedcompass.deployment.wire.connections import Identity, listen
 from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.messages import KEPT
 from fedcompass.deployment.wire.payloads import (
     PayloadFile,
     layout_digest,
@@ -27,6 +26,7 @@ from fedcompass.deployment.wire.payloads import (
     read_payload,
 )
 from fedcompass.deployment.wire.service import FederationService
+from fedcompass.deployment.wire.short_texts import KEPT
 from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask
 from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply

@@ -8,7 +8,7 @@ from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.membership import Membership, Peer
 from fedcompass.deployment.server.replies import checked_greeting, possible, spent_by
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.transport import Greeting, Reply
 from fedcompass.errors import LayoutMismatch
 from fedcompass.scheduling.commands import StartTraining

@@ -95,7 +95,7 @@ def _serve(project: ServerProject, run: Path) -> None:
     from fedcompass.deployment.app.app_file import load_app
     from fedcompass.deployment.server.grpc_transport import GrpcTransport
     from fedcompass.deployment.server.serve import serve
-    from fedcompass.deployment.wire.messages import KEPT
+    from fedcompass.deployment.wire.short_texts import KEPT
 
     app, network = load_app(project.app), project.network
     transport = GrpcTransport(

@@ -3,7 +3,7 @@
 Both talk over a pair of connected sockets, one JSON object a line; models are files, whose paths
 they tell each other. The worker says first what it has: `samples`, the `layout` of its model, and
 why it is `leaving` if its privacy budget is spent. Then it answers every task with the fields of
-the wire's `Answer`, but for the payload's. It ends when the site's process does.
+the wire's `Answer`, but for the payload's form and size. It ends when the site's process does.
 """
 
 import argparse
@@ -28,9 +28,10 @@ from fedcompass.deployment.freed_memory import keep_freed_memory
 from fedcompass.deployment.site.local_round import Round, SiteRounds
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import die_with_parent
+from fedcompass.deployment.wire.arriving import write_hashed
 from fedcompass.deployment.wire.kept_updates import write_update
-from fedcompass.deployment.wire.messages import KEPT, one_line, without_folders
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
+from fedcompass.deployment.wire.short_texts import KEPT, one_line, without_folders
 from fedcompass.errors import AppError, BudgetSpent, FedcompassError, TaskFailed
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 
@@ -38,7 +39,7 @@ __all__ = ["SiteWorker", "main"]
 
 _log = logging.getLogger("fedcompass.worker")
 
-Job = dict[str, Any]
+_Request = dict[str, Any]  # a task, as the site's process writes it
 
 
 class SiteWorker:
@@ -56,7 +57,7 @@ class SiteWorker:
         except Exception as error:  # data or model that do not fit the device, for example
             raise AppError(app.explain(error)) from error
         self._folders = [app.path.parent, *(() if site.data is None else (site.data,))]
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._stopped: set[str] = set()  # tasks that are to end after the present step
         self._alone = threading.Event()  # the site's process is gone: nobody wants an answer
 
@@ -78,10 +79,10 @@ class SiteWorker:
             layout=layout_digest(self._rounds.layout),
             leaving=self._leaving,
         )
-        while (job := self._jobs.get()) is not None:
-            answer = self._answer(job)
+        while (request := self._requests.get()) is not None:
+            answer = self._answer(request)
             if not self._alone.is_set():
-                _say(channel, task=job["task"], samples=self.samples, **answer)
+                _say(channel, task=request["task"], samples=self.samples, **answer)
 
     def _listen(self, channel: socket.socket) -> None:
         with suppress(OSError):
@@ -89,58 +90,59 @@ class SiteWorker:
                 if "stop" in record:
                     self._stopped.add(record["stop"])
                 else:
-                    self._jobs.put(record)
+                    self._requests.put(record)
         self._alone.set()
-        self._jobs.put(None)
+        self._requests.put(None)
 
-    def _answer(self, job: Job) -> dict[str, Any]:
-        answer = self._outcome(job)
+    def _answer(self, request: _Request) -> dict[str, Any]:
+        answer = self._outcome(request)
         with suppress(FedcompassError):  # no account can be read: the task failed, which says why
             if (budget := self._rounds.budget) is not None:
                 answer |= {"epsilon": budget.account.epsilon, "delta": budget.account.plan.delta}
         return answer
 
-    def _outcome(self, job: Job) -> dict[str, Any]:
+    def _outcome(self, request: _Request) -> dict[str, Any]:
         budget_spent = False
         try:
-            done = self._carry_out(job)
+            return self._carry_out(request)
         except torch.AcceleratorError:
             raise
         except FedcompassError as error:
             told, budget_spent = str(error), isinstance(error, BudgetSpent)
-            _log.error("task %d failed: %s", job["number"], told)
+            _log.error("task %d failed: %s", request["number"], told)
         except Exception as error:
             told = self._app.explain(error)
-            _log.exception("task %d failed: %s", job["number"], told)
-        else:
-            return {"steps_done": done.steps_done, "seconds": done.seconds, "loss": done.loss}
+            _log.exception("task %d failed: %s", request["number"], told)
         told = one_line(without_folders(told, self._folders)) or "failed"
         return {"error": told, "budget_spent": budget_spent}
 
-    def _carry_out(self, job: Job) -> Round:
+    def _carry_out(self, request: _Request) -> dict[str, Any]:
         """Train from the model in a file, and write the answer's payload into another."""
-        number, steps, layout = job["number"], job["steps"], self._rounds.layout
-        told = (number, job["run"], steps, job["version"])
+        number, steps, layout = request["number"], request["steps"], self._rounds.layout
+        told = (number, request["run"], steps, request["version"])
         _log.info("task %d of run %.80r: %d steps from version %d", *told)
-        start = read_payload(Path(job["model"]), layout, "model", layout.empty())
+        start = read_payload(Path(request["model"]), layout, "model", layout.empty())
 
         def is_given_up() -> bool:
-            return job["task"] in self._stopped or self._alone.is_set()
+            return request["task"] in self._stopped or self._alone.is_set()
 
         done = self._rounds.run(start, steps=steps, task=number, should_stop=is_given_up)
-        self._write(Path(job["payload"]), job["form"], start, done)
+        digest = self._write(Path(request["payload"]), request["form"], start, done)
         took = (number, done.steps_done, steps, done.seconds, done.loss)
         _log.info("task %d: %d of %d steps in %.3f s, mean loss %.4g", *took)
-        return done
+        return {
+            "steps_done": done.steps_done,
+            "seconds": done.seconds,
+            "loss": done.loss,
+            "digest": digest,
+        }
 
-    def _write(self, path: Path, form: str, start: FlatState, done: Round) -> None:
-        """The answer's payload; one that stays at the site is the change itself."""
+    def _write(self, path: Path, form: str, start: FlatState, done: Round) -> str:
+        """The answer's payload; one that stays at the site is the change itself. Its SHA-256."""
         if form == KEPT:
             write_update(path, _kept(start, done.end))
-            return
-        with path.open("wb") as file:
-            for piece in payload_pieces(self._rounds.layout, form, done.end, start):
-                file.write(piece)
+            return ""  # nothing of it is sent
+        return write_hashed(path, payload_pieces(self._rounds.layout, form, done.end, start))[0]
 
 
 def _kept(start: FlatState, end: FlatState) -> WaitingUpdate:

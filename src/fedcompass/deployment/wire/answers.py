@@ -12,8 +12,8 @@ import grpc
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.arriving import ArrivingFile, OneBehind
 from fedcompass.deployment.wire.decoding import read_answer_part
-from fedcompass.deployment.wire.limits import Limits, Progress
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.limits import Limits, Transfer
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.task_book import GivenTask, TaskBook, problem_of
 from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor
 from fedcompass.errors import WireError
@@ -82,22 +82,22 @@ class Answers:
 
     async def submit(self, visitor: Visitor, _: Any, context: Context) -> None:
         """Serve one answer: its head, `proceed`, its pieces, its receipt."""
-        progress = Progress(self._limits, monotonic())
-        first = await self._next_part(context, progress)
+        transfer = Transfer(self._limits, monotonic())
+        first = await self._next_part(context, transfer)
         if first is None or first.WhichOneof("kind") != "answer":
             raise WireError("an answer begins with a piece; allowed: its head first")
         found = self._book.look_up(visitor.site, first.answer)
         if isinstance(found, GivenTask):
-            found = await self._take(found, first.answer, context, progress)
+            found = await self._take(found, first.answer, context, transfer)
         await context.write(pb.AnswerReply(receipt=found).SerializeToString())
 
     async def _take(
-        self, task: GivenTask, answer: pb.Answer, context: Context, progress: Progress
+        self, task: GivenTask, answer: pb.Answer, context: Context, transfer: Transfer
     ) -> pb.Receipt:
         if task.id not in self._settling:
             problem, payload = problem_of(task, answer), None
             if problem is None and not answer.error:
-                payload = await self._upload(task, answer, context, progress)
+                payload = await self._upload(task, answer, context, transfer)
             known = self._book.look_up(task.site, answer)
             if isinstance(known, pb.Receipt):  # withdrawn meanwhile, or a second call was quicker
                 return known
@@ -120,7 +120,7 @@ class Answers:
             del self._settling[task.id]
 
     async def _upload(
-        self, task: GivenTask, answer: pb.Answer, context: Context, progress: Progress
+        self, task: GivenTask, answer: pb.Answer, context: Context, transfer: Transfer
     ) -> Path:
         """The payload of an answer, once it is whole; a newer upload of it ends this one."""
         self._newest[task.id] = this = object()
@@ -139,13 +139,13 @@ class Answers:
 
         async with OneBehind() as writing:
             while came < size:
-                part = await self._next_part(context, progress)
+                part = await self._next_part(context, transfer)
                 if part is None or part.WhichOneof("kind") != "data":
                     raise WireError(f"{came} of {size} bytes came; send the rest")
                 data = part.data  # each look makes a copy
                 await writing.do(add(data))
                 came += len(data)
-                progress.moved += len(data)
+                transfer.moved += len(data)
         async with lock:
             self._check_newest(task, this)
             return _finished(file)
@@ -154,8 +154,8 @@ class Answers:
         if self._newest.get(task.id) is not upload:
             raise NotAdmitted(grpc.StatusCode.ABORTED, "this answer is being sent a second time")
 
-    async def _next_part(self, context: Context, progress: Progress) -> pb.AnswerPart | None:
-        async with asyncio.timeout(max(0.0, progress.patience(monotonic()))):
+    async def _next_part(self, context: Context, transfer: Transfer) -> pb.AnswerPart | None:
+        async with asyncio.timeout(max(0.0, transfer.seconds_allowed(monotonic()))):
             raw = await context.read()
         return None if raw is grpc.aio.EOF else read_answer_part(raw)
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.errors import WireError
 
-__all__ = ["ArrivingFile", "OneBehind", "Pieces", "digest_of"]
+__all__ = ["ArrivingFile", "OneBehind", "Pieces", "digest_of", "write_hashed"]
 
 Pieces: TypeAlias = Iterable[bytes | memoryview]
 """The bytes of a file, one after the other; of any length each."""
@@ -21,6 +22,21 @@ def digest_of(path: Path) -> str:
     """The SHA-256 of a file, as hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_hashed(path: Path, pieces: Pieces) -> tuple[str, int]:
+    """Write a file, and find its SHA-256 at the same time in a second thread; and its size.
+
+    Raises:
+        OSError: the disk.
+    """
+    found = hashlib.sha256()
+    with path.open("wb") as file, ThreadPoolExecutor(1) as beside:
+        for piece in pieces:
+            beside.submit(found.update, piece)
+            file.write(piece)
+        size = file.tell()
+    return found.hexdigest(), size  # the second thread has ended
 
 
 class ArrivingFile:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.errors import WireError
 
 __all__ = [

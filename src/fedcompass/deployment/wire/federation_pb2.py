@@ -66,4 +66,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FEDERATION']._serialized_start=1413
   _globals['_FEDERATION']._serialized_end=1726
 # @@protoc_insertion_point(module_scope)
-# SHA-256 of federation.proto: 8bab8e937bed7012eecaa9a4bf37ce24100db03321e1fdf5dd1f6ba432715dc0
+# SHA-256 of federation.proto: a785d4b4ad59cc9ca677bdca7b5a52e4e46a6f7a84d09c8c99652a140b46b45e

@@ -5,7 +5,6 @@ the message that it is about leaves the site.
 """
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedcompass.errors import WireError
-from fedcompass.runs.files import write_whole
+from fedcompass.runs.files import force, write_whole
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 from fedcompass.vocabulary import TaskId
 
@@ -57,9 +56,9 @@ class KeptUpdates:
         if path.stem in self._spent:
             raise WireError(f"the update of task {task} was in a sum; it is not offered again")
         if trained.exists():  # else it is here from a try before this one
-            with trained.open("rb") as file:
-                os.fsync(file.fileno())
+            force(trained)
             trained.replace(path)
+            force(self._folder)  # before the answer that promises it is sent
         kept = sorted(self._folder.glob("*.npz"), key=lambda each: each.stat().st_mtime)
         for old in kept[:-_MOST_KEPT]:
             old.unlink()

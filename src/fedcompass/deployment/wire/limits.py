@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Limits", "Progress"]
+__all__ = ["Limits", "Transfer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far a transfer is; it is told the time.
+class Transfer:
+    """One transfer, and how slow it may be; it is told the time.
 
     began: when it started.
     moved: bytes since then.
@@ -45,7 +45,7 @@ class Progress:
     began: Seconds
     moved: int = 0
 
-    def patience(self, now: Seconds) -> Seconds:
+    def seconds_allowed(self, now: Seconds) -> Seconds:
         """How long the next piece may take; 0 or less: the transfer is too slow as it is."""
         earned = self.limits.grace + self.moved / self.limits.least_rate
         return min(self.limits.stall, self.began + earned - now)

@@ -1,11 +1,10 @@
 """Models on disk under the SHA-256 of their bytes: published at the server, fetched by a site."""
 
-import hashlib
 import os
 from collections.abc import Collection
 from pathlib import Path
 
-from fedcompass.deployment.wire.arriving import ArrivingFile, Pieces, digest_of
+from fedcompass.deployment.wire.arriving import ArrivingFile, Pieces, digest_of, write_hashed
 
 __all__ = ["ModelFiles"]
 
@@ -23,13 +22,8 @@ class ModelFiles:
 
     def publish(self, pieces: Pieces) -> tuple[str, int]:
         """Write a model; its digest and size."""
-        beside, found = self._folder / f".{os.getpid()}.partial", hashlib.sha256()
-        with beside.open("wb") as file:
-            for piece in pieces:
-                found.update(piece)
-                file.write(piece)
-            size = file.tell()
-        digest = found.hexdigest()
+        beside = self._folder / f".{os.getpid()}.partial"
+        digest, size = write_hashed(beside, pieces)
         beside.replace(self.path(digest))
         self._checked.add(digest)
         return digest, size

@@ -1,14 +1,17 @@
-"""A site's answers on disk, from the end of their training to the server's receipt."""
+"""A site's answers on disk, from the end of their training to the server's receipt.
 
-import hashlib
-import os
+An answer that is kept outlives this process; once it is forced, the machine, too. One that a
+failing machine damaged before that is noticed by its digest: its task is trained again.
+"""
+
+from contextlib import suppress
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.arriving import digest_of
-from fedcompass.runs.files import replacing
+from fedcompass.runs.files import force
 
 __all__ = ["Outbox"]
 
@@ -39,9 +42,14 @@ class Outbox:
         return found
 
     def _is_whole(self, answer: pb.Answer) -> bool:
+        return bool(answer.error) or self._is_undamaged(answer)
+
+    def _is_undamaged(self, answer: pb.Answer) -> bool:
         payload = self.payload(answer.task)
-        size = payload.stat().st_size if payload.exists() else 0
-        return bool(answer.error) or size == answer.payload_bytes
+        return payload.exists() and digest_of(payload) == answer.digest
+
+    def _head(self, task: str) -> Path:
+        return self._folder / f"{task}.answer"
 
     def payload(self, task: str) -> Path:
         """The file with an answer's payload."""
@@ -52,7 +60,7 @@ class Outbox:
         return self._folder / f"{task}.trained"
 
     def keep(self, answer: pb.Answer) -> None:
-        """Put an answer on disk; its size and digest are filled in.
+        """Put an answer in a file; its size is filled in, and its digest unless it is known.
 
         Raises:
             OSError: the disk.
@@ -61,19 +69,27 @@ class Outbox:
         if not answer.error:
             if trained.exists():  # else it is here from a try before this one, or is empty
                 trained.replace(path)
-            with path.open("a+b") as file:
-                os.fsync(file.fileno())
-                answer.payload_bytes = file.tell()
-                file.seek(0)
-                answer.digest = hashlib.file_digest(file, "sha256").hexdigest()
-        with replacing(self._folder / f"{answer.task}.answer") as beside:
-            beside.write_bytes(answer.SerializeToString())
+            path.touch()
+            answer.payload_bytes = path.stat().st_size
+            answer.digest = answer.digest or digest_of(path)
+        beside = self._folder / f"{answer.task}.partial"
+        beside.write_bytes(answer.SerializeToString())
+        beside.replace(self._head(answer.task))
         self.waiting[answer.task] = answer
+
+    def force(self, task: str) -> None:
+        """Wait until an answer is on the disk, or has its receipt and is dropped.
+
+        Raises:
+            OSError: the disk.
+        """
+        for path in (self.payload(task), self._head(task), self._folder):
+            with suppress(FileNotFoundError):  # dropped, or an error without a payload
+                force(path)
 
     def verify(self, answer: pb.Answer) -> bool:
         """Whether a payload is still what was kept; if not, the answer becomes an error."""
-        path = self.payload(answer.task)
-        if path.exists() and digest_of(path) == answer.digest:
+        if self._is_undamaged(answer):
             return True
         self.keep(pb.Answer(task=answer.task, error=_DAMAGED))
         return False

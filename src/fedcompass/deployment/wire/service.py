@@ -14,9 +14,9 @@ from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.attendance import Attendance, Session
 from fedcompass.deployment.wire.connections import SERVICE
 from fedcompass.deployment.wire.decoding import PIECE_BYTES, read_model_request
-from fedcompass.deployment.wire.limits import Limits, Progress
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.limits import Limits, Transfer
 from fedcompass.deployment.wire.model_files import ModelFiles
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask, TaskBook
 from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor, Visitors
@@ -206,10 +206,10 @@ class FederationService:
         task = self._book.open_task(visitor.site, request.task)
         if task is None:
             raise NotAdmitted(grpc.StatusCode.NOT_FOUND, "this site has no open task of this id")
-        progress = Progress(self.limits, monotonic())
+        transfer = Transfer(self.limits, monotonic())
         with self._models.path(task.model).open("rb", buffering=0) as file:
             file.seek(request.offset)
             while data := file.read(PIECE_BYTES):
-                async with asyncio.timeout(max(0.0, progress.patience(monotonic()))):
+                async with asyncio.timeout(max(0.0, transfer.seconds_allowed(monotonic()))):
                     await context.write(pb.Piece(data=data).SerializeToString())
-                progress.moved += len(data)
+                transfer.moved += len(data)

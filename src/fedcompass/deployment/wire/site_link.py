@@ -24,9 +24,9 @@ from fedcompass.deployment.wire.decoding import (
     read_piece,
 )
 from fedcompass.deployment.wire.limits import Limits
-from fedcompass.deployment.wire.messages import KEPT, one_line
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
+from fedcompass.deployment.wire.short_texts import KEPT, one_line
 from fedcompass.errors import FedcompassError, WireError
 from fedcompass.vocabulary import Seconds
 
@@ -248,6 +248,12 @@ class SiteLink:
             await self._keep(task, answer)
         self.task = self._work = None
         self._to_send.set()
+        if answer is None:
+            return
+        try:
+            await asyncio.to_thread(self._outbox.force, task.id)  # while it is sent
+        except OSError as error:
+            self._notice(f"an answer may not outlive a power failure until it is sent: {error}")
 
     async def _answer_to(self, task: pb.Task) -> pb.Answer | None:
         """What came of a task; None: it was given up."""

@@ -10,8 +10,8 @@ from fedcompass.deployment.wire.kept_updates import KeptUpdates
 from fedcompass.deployment.wire.site_signer import CertificateSigner
 from fedcompass.deployment.wire.sum_parts import Begin, lacking, parts_of, read_begin, read_whole
 from fedcompass.errors import EncodingError, WireError
-from fedcompass.secure_aggregation.codec import to_bytes, to_member
 from fedcompass.secure_aggregation.member import MaskingMember
+from fedcompass.secure_aggregation.message_codec import to_bytes, to_member
 from fedcompass.secure_aggregation.messages import (
     FromMember,
     KeysAdvertised,

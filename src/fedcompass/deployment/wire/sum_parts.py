@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.decoding import PIECE_BYTES, read_sum_part
-from fedcompass.deployment.wire.messages import one_line
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.errors import WireError
 from fedcompass.secure_aggregation.terms import Terms
 from fedcompass.vocabulary import TaskId

@@ -13,7 +13,7 @@ from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.sum_parts import Begin, parts_of, read_lacking, read_whole
 from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor
 from fedcompass.errors import MessageRefused, WireError
-from fedcompass.secure_aggregation.codec import from_member, most_bytes, to_bytes
+from fedcompass.secure_aggregation.message_codec import from_member, most_bytes, to_bytes
 from fedcompass.secure_aggregation.messages import (
     KeysAdvertised,
     KeysListed,

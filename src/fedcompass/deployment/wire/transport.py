@@ -8,7 +8,7 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire.payloads import PayloadFile
 from fedcompass.vocabulary import ModelVersion, Seconds, Steps, TaskId
 
-__all__ = ["Assignment", "Greeting", "MessageId", "NodeId", "Payload", "Reply", "Transport"]
+__all__ = ["Assignment", "Greeting", "MessageId", "NodeId", "UnreadModel", "Reply", "Transport"]
 
 NodeId: TypeAlias = int | str
 """A connected machine, as the engine calls it; over gRPC it is the site's name on the roster."""
@@ -35,7 +35,7 @@ class Assignment:
     refused: str | None = None
 
 
-class Payload(Protocol):
+class UnreadModel(Protocol):
     """A model that a site sent, not read yet; nothing it declares is believed."""
 
     @property
@@ -92,7 +92,7 @@ class Reply:
     node: NodeId
     error: str | None = None
     greeting: Greeting = Greeting()
-    payload: Payload | None = None
+    payload: UnreadModel | None = None
     task: TaskId | None = None
     version: ModelVersion | None = None
     steps_done: Steps | None = None

@@ -11,7 +11,8 @@ from fedcompass.errors import SettingsError
 from fedcompass.report.figures.run_records import RunRecord
 from fedcompass.report.figures.style import new_figure, publication_style, save_figure
 from fedcompass.settings.data import PartitionSettings
-from fedcompass.simulation.fleet import Fleet, FleetSettings
+from fedcompass.settings.simulation import FleetSettings
+from fedcompass.simulation.fleet import Fleet
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.runs.journal import read_journal
-from fedcompass.runs.tally import LocalRound, Span, Tally
+from fedcompass.runs.tally import LocalRound, Span, Tally, merged_in
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds
 
 __all__ = ["Deadline", "MergeMark", "Timeline", "read_timeline", "timeline_of"]
@@ -49,12 +49,7 @@ class Timeline:
         """Take in the next line's merge or deadline."""
         match record.get("command"):
             case "Commit":
-                left_out = record.get("left_out", ())
-                stale = tuple(
-                    (client, u)
-                    for client, task, u in record["contributions"]
-                    if task not in left_out
-                )
+                stale = tuple((client, u) for client, _, u in merged_in(record))
                 self.merges.append(MergeMark(record["at"], record["version"], stale))
             case "SetDeadline":
                 self.deadlines.append(Deadline(record["at"], record["group"]))

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedcompass.runs.curve import metrics_of
-from fedcompass.runs.tally import Tally
+from fedcompass.runs.tally import Tally, merged_in
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["Point", "evaluation_point", "journal_point", "summary_metrics"]
@@ -61,8 +61,8 @@ def journal_point(tally: Tally, record: Mapping[str, Any]) -> Point | None:
     tally.take(record)
     if record.get("command") != "Commit":
         return None
-    clients, left_out = tally.clients.values(), record.get("left_out", ())
-    staleness = [u for _, task, u in record["contributions"] if task not in left_out]
+    clients = tally.clients.values()
+    staleness = [u for _, _, u in merged_in(record)]
     values = {
         "time": float(record["at"]),
         "updates": float(tally.merged),
