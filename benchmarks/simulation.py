@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from benchmarks.training import mnist_cnn, pixels_to_floats
 from fedcompass.experiment import Experiment
+from fedcompass.freed_memory import keep_freed_memory
 from fedcompass.simulation.executors import Executor, ProcessesExecutor, SerialExecutor
-from fedcompass.simulation.executors.worker_start import ALLOCATOR
 from fedcompass.simulation.problems import nothing_to_train
 from fedcompass.simulation.run import Run, simulate
 from fedcompass.training.problem import Problem
@@ -170,16 +170,13 @@ def main() -> None:
     without_training()
     memory()
     print("processes beside serial, 10 clients, the same allocator settings in both", flush=True)
-    command = [sys.executable, "-m", "benchmarks.simulation", "processes"]
-    subprocess.run(command, env={**os.environ, **ALLOCATOR}, check=True)
+    keep_freed_memory()
+    processes_beside_serial()
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["memory", clients]:
             _memory(int(clients))
-        case ["processes"]:
-            torch.set_num_threads(1)
-            processes_beside_serial()
         case _:
             main()

@@ -2,8 +2,6 @@
 
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -12,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.freed_memory import keep_freed_memory
 from fedcompass.simulation.executors import (
     Executor,
     ProcessesExecutor,
     SerialExecutor,
     TrainJob,
 )
-from fedcompass.simulation.executors.worker_start import ALLOCATOR
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 
 SAMPLES, CLIENTS, STEPS, ROUNDS = 2_000, 10, 20, 5
@@ -169,13 +167,9 @@ def main() -> None:
     compare_executors(problem, "as installed (workers also have the faster allocator settings)")
     # The allocator alone makes a worker faster than this process, which is not the processes'
     # merit: the figure for the goal gives both the same.
-    command = [sys.executable, "-m", "benchmarks.training", "equal"]
-    subprocess.run(command, env={**os.environ, **ALLOCATOR}, check=True)
+    keep_freed_memory()
+    compare_executors(problem, "equal allocator settings in both")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["equal"]:
-        torch.set_num_threads(1)
-        compare_executors(mnist_like(), "equal allocator settings in both")
-    else:
-        main()
+    main()

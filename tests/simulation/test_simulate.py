@@ -52,6 +52,21 @@ def test_a_seed_gives_the_same_bytes_whoever_trains_and_another_seed_does_not(
         assert first.read_bytes() != other.read_bytes()
 
 
+def test_a_run_merges_with_one_thread_whatever_the_process_uses() -> None:
+    threads: list[int] = []
+    torch.set_num_threads(2)
+    try:
+        simulate(
+            experiment(),
+            problem=problem(),
+            on_progress=lambda _: threads.append(torch.get_num_threads()),
+        )
+        assert set(threads) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_the_executor_can_be_named(tmp_path: Path) -> None:
     simulate(experiment(), problem=problem(), folder=tmp_path / "serial")
     simulate(

@@ -1,7 +1,7 @@
 """One call that simulates an experiment: build what it needs, drive it, and say what came out."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from math import isfinite
 from pathlib import Path
@@ -26,6 +26,7 @@ from fedcompass.simulation.budgets import Budgets
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
+from fedcompass.simulation.executors.carry_out import one_thread
 from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.experiment_folder import (
@@ -220,13 +221,15 @@ def _executor(
 
 
 def drive(steps: Generator[Job, Any, None], executor: Executor) -> None:
-    """Give a simulation each result it asks for, until it is over."""
-    try:
+    """Give a simulation each result it asks for, until it is over.
+
+    With one thread: workers have the other cores, and two threads that share out a merge wait for
+    each other longer than one takes for it.
+    """
+    with one_thread(), suppress(StopIteration):
         job = next(steps)
         while True:
             job = steps.send(executor.result(job))
-    except StopIteration:
-        return
 
 
 class Run:

@@ -12,6 +12,7 @@ from time import monotonic
 
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
+from fedcompass.freed_memory import keep_freed_memory
 from fedcompass.simulation.ctrl_c import kept_from_children
 from fedcompass.sweeps.one_at_a_time import Place, carry_out
 from fedcompass.sweeps.record import Record
@@ -71,6 +72,7 @@ def _begin(stops: Event, parent: int) -> None:
     global _stops, _parent
     _stops, _parent = stops, parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
 
 
 def _carry_out(experiment: Experiment, path: Path | None) -> Record | None:

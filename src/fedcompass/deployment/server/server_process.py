@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedcompass.deployment.freed_memory import keep_freed_memory
 from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.supervision import Program, die_with_parent
 from fedcompass.errors import FedcompassError, TransportBroken
+from fedcompass.freed_memory import keep_freed_memory
 
 __all__ = ["ServerExit", "main", "read_exit", "server_program"]
 

@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedcompass.deployment.freed_memory import keep_freed_memory
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.worker_link import WorkerFacts, WorkerLink
 from fedcompass.deployment.supervision import Program, die_with_parent
 from fedcompass.deployment.wire.site_link import SiteLink
 from fedcompass.errors import FedcompassError, ProjectError
+from fedcompass.freed_memory import keep_freed_memory
 from fedcompass.runs.files import FolderLock
 from fedcompass.vocabulary import Seconds
 

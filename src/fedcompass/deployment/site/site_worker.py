@@ -24,7 +24,6 @@ import torch
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
-from fedcompass.deployment.freed_memory import keep_freed_memory
 from fedcompass.deployment.site.local_round import Round, SiteRounds
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.supervision import die_with_parent
@@ -33,6 +32,7 @@ from fedcompass.deployment.wire.kept_updates import write_update
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
 from fedcompass.deployment.wire.short_texts import KEPT, one_line, without_folders
 from fedcompass.errors import AppError, BudgetSpent, FedcompassError, TaskFailed
+from fedcompass.freed_memory import keep_freed_memory
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 
 __all__ = ["SiteWorker", "main"]

@@ -17,6 +17,7 @@ import torch
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError, TaskFailed
+from fedcompass.freed_memory import keep_freed_memory
 from fedcompass.simulation.executors.carry_out import carry_out_evaluation, carry_out_training
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job
 from fedcompass.simulation.executors.shared_memory import load_in_worker, shared_models
@@ -52,6 +53,7 @@ def work(connection: Connection, main: dict[str, Any] | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
+    keep_freed_memory()
     gc.freeze()  # what is loaded stays shared with the other workers
     with suppress(EOFError, ConnectionError):  # the executor was closed meanwhile
         contents, models = recv_handle(connection), recv_handle(connection)

@@ -29,16 +29,9 @@ from fedcompass.simulation.executors.shared_memory import (
 from fedcompass.simulation.executors.training_worker import work
 from fedcompass.training.problem import Problem
 
-__all__ = ["ALLOCATOR", "WorkerHandle", "start_workers"]
+__all__ = ["WorkerHandle", "start_workers"]
 
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
-}
-"""For glibc: keep freed activations for the next step instead of returning them to the kernel,
-whose page faults otherwise cost a tenth to a quarter of the MNIST CNN's step."""
-
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **ALLOCATOR}
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _PRELOADED = ["torch._dynamo", work.__module__]  # an optimizer loads the former
 
 

@@ -6,7 +6,7 @@ import sys
 _COUNT = """
 import resource, sys
 
-from fedcompass.deployment.freed_memory import keep_freed_memory
+from fedcompass.freed_memory import keep_freed_memory
 
 if sys.argv[1] == "keep":
     keep_freed_memory()
