@@ -1,4 +1,4 @@
-"""Writes the tables of the studies studies/metronome-*.toml into docs/metronome.md, from results/.
+"""Writes the tables of studies/metronome-*.toml into docs/metronome-tables.md, from results/.
 
     python scripts/study_tables.py          # write them
     python scripts/study_tables.py --check  # say whether they are up to date
@@ -31,7 +31,7 @@ from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Sweep
 
 ROOT = Path(__file__).parent.parent
-PAGE_FILE = ROOT / "docs" / "metronome.md"
+PAGE_FILE = ROOT / "docs" / "metronome-tables.md"
 PAGE_PICTURE = ROOT / "docs" / "figures" / "metronome-study.png"
 _SECTION = re.compile(r"(<!-- study: tables -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -50,7 +50,7 @@ def _tables(study: Path) -> str:
     with redirect_stdout(printed):
         table(study, output_format="markdown", columns="fleet", paired=True, store=store)
     command = f"fedcompass table studies/{study.name} --store results/{store.name} --paired"
-    return f"\n### {study.stem}\n\n`{command} --columns fleet`\n\n{printed.getvalue().strip()}\n\n"
+    return f"\n## {study.stem}\n\n`{command} --columns fleet`\n\n{printed.getvalue().strip()}\n\n"
 
 
 def draw() -> None:
