@@ -88,7 +88,7 @@ def compare(
     tell_changed_code(sweep, store)
     progress = SweepProgress(sweep, store, lambda experiment: root / _folder_name(experiment))
     with progress.live:
-        _carry_out(sweep, store, progress, openers, workers=workers, device=device)
+        _run_missing(sweep, store, progress, openers, workers=workers, device=device)
     comparison = Comparison(Results.of_plan(sweep.plan(), store), _reference(sweep))
     print(_table(comparison))
     print(_meaning(comparison, first))
@@ -193,7 +193,7 @@ def _folder_name(experiment: "Experiment") -> str:
     return f"{short(experiment.strategy['name'])}-seed{experiment.seed}"
 
 
-def _carry_out(
+def _run_missing(
     sweep: "Sweep",
     store: "Store",
     progress: "SweepProgress",

@@ -57,7 +57,7 @@ def stacked_runs(
         return runs < _FEWEST_RUNS or sum(clients.values()) < most
 
     def carried_out(experiment: Experiment) -> Generator[Job, Any, Record | None]:
-        """As `one_at_a_time.carry_out`, but who drives it has many of them."""
+        """As `one_at_a_time.run_one`, but who drives it has many of them."""
         try:
             problem = (problems or {}).get(experiment.key()) or build_problem(experiment)
             executor = StackedExecutor(
