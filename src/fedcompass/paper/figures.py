@@ -15,7 +15,8 @@ from fedcompass.paper.groups import SETTLING, FleetGroups
 from fedcompass.paper.stored_runs import EntryRuns, StoredRun, value_at
 from fedcompass.paper.timelines import TIMELINES, UNTIL, clock, schedule, tasks
 from fedcompass.report.figures.style import new_figure
-from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask
+from fedcompass.scheduling.commands import Commit, StartTraining
+from fedcompass.simulation.timetable import merged_group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,10 +121,10 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     for task, ends in drawn:
         _draw_task(axes, task, min(ends, UNTIL))
     for entry in schedule(name):
-        if isinstance(entry, ScheduledMerge) and entry.group:
-            text = f"group {entry.group}\nmerges {clock(entry.time)}"
-            axes.annotate(text, (entry.time, -0.55), fontsize=6.5, ha="center", va="bottom")
-            axes.axvline(entry.time, color="0.75", linewidth=0.7, linestyle=":", zorder=0)
+        if isinstance(entry, Commit) and (group := merged_group(entry)):
+            text = f"group {group}\nmerges {clock(entry.at)}"
+            axes.annotate(text, (entry.at, -0.55), fontsize=6.5, ha="center", va="bottom")
+            axes.axvline(entry.at, color="0.75", linewidth=0.7, linestyle=":", zorder=0)
     clients = sorted({task.client for task, _ in drawn})
     axes.set_yticks([-int(client) for client in clients], [f"client {c}" for c in clients])
     axes.set(xlabel="minutes", xlim=(0, UNTIL), ylim=(-len(clients) - 0.6, 0.1))
@@ -134,11 +135,11 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     save_figure(figure, path)
 
 
-def _draw_task(axes: "Axes", task: ScheduledTask, ends: float) -> None:
+def _draw_task(axes: "Axes", task: StartTraining, ends: float) -> None:
     row, colour = -int(task.client), _GROUPS[(task.group or 0) % len(_GROUPS)]
-    width = ends - task.time
-    axes.barh(row, width, left=task.time, height=0.62, color=colour, edgecolor="white")
-    axes.text((task.time + ends) / 2, row, f"{task.steps}", ha="center", va="center", fontsize=7)
+    width = ends - task.at
+    axes.barh(row, width, left=task.at, height=0.62, color=colour, edgecolor="white")
+    axes.text((task.at + ends) / 2, row, f"{task.steps}", ha="center", va="center", fontsize=7)
 
 
 def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
