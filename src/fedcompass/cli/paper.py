@@ -18,12 +18,10 @@ from fedcompass.cli.paper_views import (
     show,
 )
 from fedcompass.cli.text import plain_table
-from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
     from fedcompass.paper.entry import Entry, TableRun
     from fedcompass.sweeps.record import Record
-    from fedcompass.sweeps.running import SweepExecutor
 
 __all__ = ["paper"]
 
@@ -105,7 +103,7 @@ def _run(
         budget=parse_budget(budget),
         resume=resume,
         device=opt.device_to_use(device, executor),
-        executor=_executor(executor),
+        executor=executor,
         workers=workers,
         max_stack=max_stack,
         data_root=data_root,
@@ -174,14 +172,6 @@ def _report(
 
     for page, sections in write_report(pages, folder).items():
         print(f"{page}: {sections} sections written")
-
-
-def _executor(name: str | None) -> "SweepExecutor | None":
-    match name:
-        case None | "serial" | "processes" | "stacked":
-            return name
-        case _:
-            raise SettingsError(f"--executor is {name!r}; allowed: serial, processes, stacked")
 
 
 def _short(title: str, most: int = 78) -> str:

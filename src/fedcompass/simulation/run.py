@@ -27,6 +27,7 @@ from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
 from fedcompass.simulation.executors.no_training import NoTraining
+from fedcompass.simulation.executors.protocol import check_options
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.experiment_folder import (
     check_same_code,
@@ -194,10 +195,7 @@ def _executor(
     device: str,
     max_stack: int | None,
 ) -> Executor:
-    if max_stack is not None and (executor != "stacked" or max_stack < 1):
-        raise SettingsError(
-            f"max_stack is {max_stack}; allowed: at least 1, and with the stacked executor only"
-        )
+    check_options(executor, device, max_stack)
     match executor:
         case "serial":
             check_device(device)
@@ -205,8 +203,6 @@ def _executor(
         case "stacked":
             check_device(device)
             return StackedExecutor(problem, experiment.local, experiment.seed, device, max_stack)
-        case _ if device != "cpu":
-            raise SettingsError(f"device is {device!r}; that goes with serial or stacked only")
         case "processes":
             return ProcessesExecutor(problem, experiment.local, experiment.seed, workers)
         case "none":
