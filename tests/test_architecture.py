@@ -22,6 +22,7 @@ RANKS = {
     "errors": 1,
     "error_text": 1,
     "finite_json": 1,
+    "number_text": 2,
     "setting_tables": 1,
     "progress_bar": 1,
     "strategy_summaries": 1,
