@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.memory_journal import MemoryJournal
 from torch import Tensor
 
 from fedcompass.aggregation import FlatState, Layout, TensorSpec
 from fedcompass.coordinator import Coordinator, DriverCommand, Update
 from fedcompass.errors import CheckpointError, EventRefused
-from fedcompass.runs.journal import MemoryJournal
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import Event
 from fedcompass.strategies import strategy

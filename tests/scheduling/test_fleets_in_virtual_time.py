@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from tests.scheduling.invariants import Watched, copy_of
 from tests.scheduling.virtual_fleet import VirtualFleet
 
-from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.commands import Command, Commit, StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import Event
-from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.immediate import BufferedSettings, Immediate, buffered
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import FixedStepsSettings, Policy
 from fedcompass.scheduling.scheduler import Scheduler
