@@ -71,8 +71,13 @@ def run(
     progress = RunProgress(experiment)
     with progress.live:
         folder = folder or _new_folder(path, experiment, not no_train, overwrite)
-        chosen = _chosen(executor, device, no_train)
-        result = _watched(folder, experiment, progress, chosen, workers, device, max_stack, openers)
+        options = {
+            "executor": _chosen(executor, device, no_train),
+            "workers": workers,
+            "device": "cpu" if no_train else device,
+            "max_stack": max_stack,
+        }
+        result = _watched(folder, experiment, progress, openers, options)
     print(_report(result))
     if broke_off(result.summary):
         raise typer.Exit(1)
@@ -124,11 +129,8 @@ def _watched(
     folder: "RunFolder",
     experiment: "Experiment",
     progress: RunProgress,
-    executor: Any,
-    workers: int | None,
-    device: str,
-    max_stack: int | None,
     openers: "list[OpenTracker]",
+    options: dict[str, Any],
 ) -> "Result":
     from fedcompass.report.tracking import FollowedRun
     from fedcompass.simulation.run import simulate
@@ -148,15 +150,7 @@ def _watched(
             going_on_later(say_how_to_go_on),
             FollowedRun(folder.path, track.run_name(folder.path), openers) as followed,
         ):
-            return simulate(
-                experiment,
-                folder=folder,
-                executor=executor,
-                workers=workers,
-                device="cpu" if executor == "none" else device,
-                max_stack=max_stack,
-                on_progress=on_progress,
-            )
+            return simulate(experiment, folder=folder, on_progress=on_progress, **options)
     except FedcompassError:
         folder.remove_if_not_begun()
         raise
