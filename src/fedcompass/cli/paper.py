@@ -20,6 +20,8 @@ from fedcompass.cli.paper_views import (
 from fedcompass.cli.text import plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fedcompass.paper.entry import Entry, TableRun
     from fedcompass.sweeps.record import Record
 
@@ -108,12 +110,18 @@ def _run(
         max_stack=max_stack,
         data_root=data_root,
     )
+    failed = _follow(ended, len(runs))
+    left = missing(entry, some, numbers, StoredRuns.read(folder))
+    _say_what_is_left(entry, len(left), failed)
+
+
+def _follow(ended: "Iterable[tuple[TableRun, Record]]", runs: int) -> int:
+    """Print each run as it ends; how many failed."""
     failed = 0
     for done, (run, record) in enumerate(ended, start=1):
         failed += not record.is_done
-        print(f"[{done}/{len(runs)}] {_told(run, record)}", flush=True)
-    left = missing(entry, some, numbers, StoredRuns.read(folder))
-    _say_what_is_left(entry, len(left), failed)
+        print(f"[{done}/{runs}] {_told(run, record)}", flush=True)
+    return failed
 
 
 def _say_what_is_left(entry: "Entry", left: int, failed: int) -> None:
