@@ -7,7 +7,7 @@ import numpy as np
 
 from fedcompass.secure_aggregation.messages import SumOpened
 from fedcompass.secure_aggregation.terms import terms_for
-from fedcompass.simulation.local_rounds import RoundCost, open_locally
+from fedcompass.simulation.masked_sums import RoundCost, open_locally
 
 SITES = (5, 20, 50)
 PARAMETERS = (600_000, 11_000_000)

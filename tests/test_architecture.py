@@ -23,6 +23,7 @@ RANKS = {
     "error_text": 1,
     "finite_json": 1,
     "freed_memory": 1,
+    "number_text": 2,
     "setting_tables": 1,
     "progress_bar": 1,
     "strategy_summaries": 1,

@@ -40,7 +40,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDCOMPASS_DEBUG", "")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(fedcompass.cli, "stop_in_order_at", lambda _: None)
+    monkeypatch.setattr(fedcompass.cli, "stop_cleanly_at", lambda _: None)
     monkeypatch.setattr(fedcompass.cli, "ignore_further", lambda: None)
     Path("own_model.py").write_text(OWN)
     Path("file").write_text("x")
@@ -174,7 +174,7 @@ def test_the_second_ctrl_c_does_not_tear_apart_what_the_first_one_stops(
 ) -> None:
     monkeypatch.setattr(interrupts, "_stopping_since", None)
     before = signal.getsignal(signal.SIGINT)
-    interrupts.stop_in_order_at(signal.SIGINT)
+    interrupts.stop_cleanly_at(signal.SIGINT)
     try:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

@@ -205,7 +205,7 @@ def test_a_figure_without_runs_needs_none() -> None:
             ("run", "table-1-mini", "--budget", "soon"),
             "--budget is 'soon'; allowed: such as 9m",
         ),
-        (("run", "table-1-mini", "--executor", "me"), "--executor is 'me'; allowed: serial, proc"),
+        (("run", "table-1-mini", "--executor", "me"), "executor is 'me'; allowed: serial, proc"),
         (("run", "table-1", "--rows", "fedprox"), "table-1 has no row 'fedprox'"),
     ],
 )

@@ -18,8 +18,8 @@ from fedcompass.cli import app
 from fedcompass.cli.sweep_progress import SweepProgress
 from fedcompass.errors import FedcompassError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
+from fedcompass.number_text import number_of
 from fedcompass.runs.replay import replay
-from fedcompass.simulation.ending import counted
 from fedcompass.simulation.experiment_folder import create_run
 from fedcompass.simulation.problems import build_problem
 from fedcompass.simulation.run import simulate
@@ -195,7 +195,7 @@ def test_compare_names_what_times_are_relative_to_and_the_targets_side_of_a_loss
 
 
 def test_one_is_not_told_in_the_plural() -> None:
-    assert [counted(n, "client update") for n in (0, 1, 2)] == [
+    assert [number_of(n, "client update") for n in (0, 1, 2)] == [
         "0 client updates",
         "1 client update",
         "2 client updates",

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.memory_journal import MemoryJournal
 from torch import Tensor
 
 from fedcompass.aggregation import FlatState, Layout, TensorSpec
-from fedcompass.coordinator import Coordinator, Order, Update
+from fedcompass.coordinator import Coordinator, DriverCommand, Update
 from fedcompass.errors import CheckpointError, EventRefused
-from fedcompass.runs.journal import MemoryJournal
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import Event
 from fedcompass.strategies import strategy
@@ -48,21 +48,21 @@ def of_two(name: str, **settings: Any) -> Coordinator:
 
 def answer_of(made: Coordinator, client: str, numbers: list[float]) -> Update:
     """A good answer to the client's task."""
-    order = made.scheduler.outstanding(client)
-    assert order is not None
+    command = made.scheduler.outstanding(client)
+    assert command is not None
     return Update(
         client=client,
-        task=order.task,
-        version=order.version,
-        steps_done=order.steps,
+        task=command.task,
+        version=command.version,
+        steps_done=command.steps,
         tensors=state(numbers),
     )
 
 
-def answer(made: Coordinator, at: float, client: str, numbers: list[float]) -> list[Order]:
+def answer(made: Coordinator, at: float, client: str, numbers: list[float]) -> list[DriverCommand]:
     receipt = made.receive(at, answer_of(made, client, numbers))
     assert receipt.refused is None
-    return receipt.orders
+    return receipt.commands
 
 
 def weights(made: Coordinator) -> list[float]:
@@ -82,10 +82,10 @@ def test_fedavg_averages_by_samples_when_everybody_has_answered() -> None:
     made = of_two("fedavg", steps=4)
     assert answer(made, 4.0, "a", [4.0, 0.0, 0.0]) == []
     assert (weights(made), made.version) == ([1.0, 2.0, 3.0], 0)
-    orders = answer(made, 9.0, "b", [0.0, 4.0, 8.0])
+    commands = answer(made, 9.0, "b", [0.0, 4.0, 8.0])
     # 1/4 of a's change and 3/4 of b's
     assert (weights(made), made.version) == ([0.0, -1.0, -3.0], 1)
-    assert orders == [
+    assert commands == [
         StartTraining(at=9.0, client="a", task=3, steps=4, version=1, group=None),
         StartTraining(at=9.0, client="b", task=4, steps=4, version=1, group=None),
     ]
@@ -132,9 +132,9 @@ def test_adaptive_servers_take_a_step_of_their_own_length(
 def test_fedasync_mixes_each_end_model_in_at_once() -> None:
     made = of_two("fedasync", steps=4)
     assert made.payload == "model"
-    orders = answer(made, 4.0, "a", [6.0, 2.0, -2.0])
+    commands = answer(made, 4.0, "a", [6.0, 2.0, -2.0])
     assert weights(made) == pytest.approx([4.0, 2.0, 0.0])  # 0.4 w + 0.6 w_a
-    assert orders == [StartTraining(at=4.0, client="a", task=3, steps=4, version=1, group=None)]
+    assert commands == [StartTraining(at=4.0, client="a", task=3, steps=4, version=1, group=None)]
     answer(made, 9.0, "b", [0.0, 0.0, 10.0])
     late = 0.6 / sqrt(2)  # b started from version 0
     assert weights(made) == pytest.approx([(1 - late) * 4, (1 - late) * 2, late * 10])
@@ -172,9 +172,9 @@ def test_fedbuff_by_share_sums_what_is_scaled_by_samples() -> None:
 def test_fedat_weighs_the_tiers_by_the_mirrored_counts() -> None:
     made = of_two("fedat", steps=4)
     answer(made, 4.0, "a", [5.0, 1.0, 1.0])  # 1 s a step
-    orders = answer(made, 12.0, "b", [1.0, 1.0, 5.0])  # 3 s a step: another tier
+    commands = answer(made, 12.0, "b", [1.0, 1.0, 5.0])  # 3 s a step: another tier
     assert weights(made) == [2.0, 1.0, 4.0]  # the first round is everybody's
-    assert [getattr(order, "group", None) for order in orders] == [1, 2]
+    assert [getattr(command, "group", None) for command in commands] == [1, 2]
     answer(made, 16.0, "a", [1.0, 0.0, 0.0])
     assert weights(made) == [1.0, 0.0, 0.0]  # tier 2 has not finished: left out
     answer(made, 20.0, "a", [0.0, 2.0, 0.0])
@@ -196,8 +196,8 @@ def compass_conversation(made: Coordinator) -> list[list[float]]:
     stages.append(weights(made))
     answer(made, 12.0, "a", [0.0, 0.0, 10.0])
     assert weights(made) == stages[0]  # b is awaited
-    orders = answer(made, 12.0, "b", [4.0, 0.0, 0.0])
-    assert orders == [
+    commands = answer(made, 12.0, "b", [4.0, 0.0, 0.0])
+    assert commands == [
         SetDeadline(at=24.0, group=2),
         StartTraining(at=12.0, client="a", task=5, steps=10, version=3, group=2),
         StartTraining(at=12.0, client="b", task=6, steps=5, version=3, group=2),
@@ -316,10 +316,10 @@ def test_each_order_starts_from_the_version_it_names_even_if_one_event_merges_tw
     compass_conversation(made)  # group 4: deadline at 46
     answer(made, 44.0, "a", [1.0, 0.0, 0.0])
     made.join(45.0, "c", 4)
-    orders = answer(made, 47.0, "c", [0.0, 8.0, 0.0])  # the deadline of 46 has not been reported
-    starts = [order for order in orders if isinstance(order, StartTraining)]
-    assert [(order.client, order.version) for order in starts] == [("a", 6), ("c", 7)]
-    first, second = (made.start_model(order).trainable.tolist() for order in starts)
+    commands = answer(made, 47.0, "c", [0.0, 8.0, 0.0])  # the deadline of 46 has not been reported
+    starts = [command for command in commands if isinstance(command, StartTraining)]
+    assert [(command.client, command.version) for command in starts] == [("a", 6), ("c", 7)]
+    first, second = (made.start_model(command).trainable.tolist() for command in starts)
     assert second == weights(made)
     assert first == pytest.approx(minus(second, (-ONE_OLD * 0.5, [0.0, 8.0, 0.0])), rel=1e-5)
 
@@ -392,7 +392,7 @@ def test_a_bad_answer_is_refused_told_and_journaled_and_the_client_is_asked_agai
         "task": 1,
         "reason": reason.value,
     }
-    assert receipt.orders == [
+    assert receipt.commands == [
         StartTraining(at=4.0, client="a", task=3, steps=4, version=0, group=None)
     ]
     answer(made, 9.0, "b", [1.0, 1.0, 1.0])  # the others go on
@@ -410,7 +410,7 @@ def test_an_answer_to_nothing_is_refused_and_never_cancels_a_live_task(
         assert receipt.refused is not None
         assert receipt.refused.reason == reason
         assert re.search(message, receipt.refused.message)
-        assert receipt.orders == []
+        assert receipt.commands == []
     assert bits(made) == before
     assert [made.scheduler.outstanding(client) for client in ("a", "b")] == live
     assert [line["event"] for line in journal(made)[lines:]] == ["UpdateRefused"] * 5
@@ -440,8 +440,8 @@ def test_a_bad_late_update_leaves_the_group_and_the_general_buffer_alone() -> No
     assert receipt.refused is not None
     assert bits(made) != before
     assert weights(made)[2] == pytest.approx(3.0 - ONE_OLD * 0.25 * 10)
-    started = [order for order in receipt.orders if isinstance(order, StartTraining)]
-    assert [(order.client, order.group) for order in started] == [("a", 2), ("b", 2)]
+    started = [command for command in receipt.commands if isinstance(command, StartTraining)]
+    assert [(command.client, command.group) for command in started] == [("a", 2), ("b", 2)]
 
 
 def test_the_norm_bound_is_about_the_change_where_clients_send_end_models() -> None:
@@ -453,10 +453,10 @@ def test_the_norm_bound_is_about_the_change_where_clients_send_end_models() -> N
     assert receipt.refused.reason == Refusal.NORM_TOO_LARGE
 
 
-def refuse(made: Coordinator, at: float, client: str) -> list[Order]:
+def refuse(made: Coordinator, at: float, client: str) -> list[DriverCommand]:
     receipt = made.receive(at, answer_of(made, client, [nan, nan, nan]))
     assert receipt.refused is not None
-    return receipt.orders
+    return receipt.commands
 
 
 def quarantined() -> Coordinator:
@@ -490,8 +490,8 @@ def test_a_good_answer_between_refusals_starts_the_count_again() -> None:
 @pytest.mark.parametrize("way", ["rejoin", "lift"])
 def test_a_quarantined_client_returns_by_rejoining_or_when_an_operator_lifts_it(way: str) -> None:
     made = quarantined()
-    orders = made.join(6.0, "a", 1) if way == "rejoin" else made.lift_quarantine(6.0, "a")
-    assert orders == [StartTraining(at=6.0, client="a", task=5, steps=4, version=0, group=None)]
+    commands = made.join(6.0, "a", 1) if way == "rejoin" else made.lift_quarantine(6.0, "a")
+    assert commands == [StartTraining(at=6.0, client="a", task=5, steps=4, version=0, group=None)]
     answer(made, 7.0, "a", [4.0, 0.0, 0.0])
     assert weights(made)[0] == pytest.approx(1 - FRESH * 0.25 * 4)
     for at in (8.0, 9.0):
@@ -505,8 +505,8 @@ def test_an_answer_of_no_steps_is_a_lost_task_whatever_its_tensors_are() -> None
         update = replace(answer_of(made, "a", [nan, nan, nan]), steps_done=0)
         receipt = made.receive(float(at), update)
         assert receipt.refused is None
-        assert [type(order) for order in receipt.orders] == [StartTraining]
-        assert receipt.orders[0].at == at
+        assert [type(command) for command in receipt.commands] == [StartTraining]
+        assert receipt.commands[0].at == at
     assert bits(made) == before
     assert (made.version, made.scheduler.pending()) == (0, [])
 

@@ -16,9 +16,8 @@ from fedcompass.aggregation import (
 )
 from fedcompass.errors import SettingsError
 from fedcompass.scheduling import registry
-from fedcompass.scheduling.buffered import BufferedSettings
 from fedcompass.scheduling.compass import Compass, CompassSettings
-from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.immediate import BufferedSettings, Immediate
 from fedcompass.scheduling.policy import FixedStepsSettings, SchedulerSettings
 from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.scheduling.tiered import Tiered, TieredSettings

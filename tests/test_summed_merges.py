@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.memory_journal import MemoryJournal
 from tests.test_coordinator import LAYOUT, answer, journal, state, weights
 from torch import Tensor
 
@@ -12,7 +13,6 @@ from fedcompass.aggregation import FlatState
 from fedcompass.coordinator import Coordinator, Update
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.codec import event_from_json
-from fedcompass.runs.journal import MemoryJournal
 from fedcompass.strategies import secured
 from fedcompass.summed_merges import Asked, OpenedSum
 from fedcompass.vocabulary import ClientId, ModelVersion, TaskId

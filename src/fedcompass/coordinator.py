@@ -49,9 +49,9 @@ from fedcompass.strategies import Strategy
 from fedcompass.summed_merges import SummedMerges, SumSource
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Refusal, Seconds, Steps, TaskId
 
-__all__ = ["Coordinator", "Order", "Receipt", "Update"]
+__all__ = ["Coordinator", "DriverCommand", "Receipt", "Update"]
 
-Order: TypeAlias = StartTraining | SetDeadline | Quarantine
+DriverCommand: TypeAlias = StartTraining | SetDeadline | Quarantine
 """What is left for the driver to do."""
 
 
@@ -77,7 +77,7 @@ class Receipt:
     """What became of an update: why it was refused, if it was, and what to do next."""
 
     refused: RefusedUpdate | None
-    orders: list[Order]
+    commands: list[DriverCommand]
 
 
 class Coordinator:
@@ -116,7 +116,7 @@ class Coordinator:
             self._summed = SummedMerges(self._aggregator, self._memory, sums)
         self._returned: list[UpdateReturned] = []  # that the scheduler has to be told of
         self._snapshot: FlatState | None = None  # copy of the model, shared by a version's tasks
-        self._starts: dict[ModelVersion, FlatState] = {}  # of the orders given last
+        self._starts: dict[ModelVersion, FlatState] = {}  # of the tasks given last
 
     @property
     def model(self) -> FlatState:
@@ -139,27 +139,31 @@ class Coordinator:
             self._snapshot = self.model.clone()
         return self._snapshot
 
-    def start_model(self, order: StartTraining) -> FlatState:
-        """The model an order starts from; ask for it before the next event."""
-        return self._starts[order.version]
+    def start_model(self, command: StartTraining) -> FlatState:
+        """The model a task starts from; ask for it before the next event."""
+        return self._starts[command.version]
 
-    def join(self, at: Seconds, client: ClientId, samples: int, **notes: Any) -> list[Order]:
+    def join(
+        self, at: Seconds, client: ClientId, samples: int, **notes: Any
+    ) -> list[DriverCommand]:
         """A client is ready to train."""
         return self._handle(ClientJoined(at=at, client=client, samples=samples), **notes)
 
-    def lose(self, at: Seconds, client: ClientId, **notes: Any) -> list[Order]:
+    def lose(self, at: Seconds, client: ClientId, **notes: Any) -> list[DriverCommand]:
         """A client left or died."""
         return self._handle(ClientLost(at=at, client=client), **notes)
 
-    def lose_task(self, at: Seconds, client: ClientId, task: TaskId, **notes: Any) -> list[Order]:
+    def lose_task(
+        self, at: Seconds, client: ClientId, task: TaskId, **notes: Any
+    ) -> list[DriverCommand]:
         """A client lives but lost its task."""
         return self._handle(TaskLost(at=at, client=client, task=task), **notes)
 
-    def pass_deadline(self, at: Seconds, group: GroupId) -> list[Order]:
+    def pass_deadline(self, at: Seconds, group: GroupId) -> list[DriverCommand]:
         """The time that `SetDeadline` gave has come."""
         return self._handle(DeadlinePassed(at=at, group=group))
 
-    def lift_quarantine(self, at: Seconds, client: ClientId) -> list[Order]:
+    def lift_quarantine(self, at: Seconds, client: ClientId) -> list[DriverCommand]:
         """An operator lets a client back in."""
         return self._handle(QuarantineLifted(at=at, client=client))
 
@@ -193,8 +197,7 @@ class Coordinator:
             steps_done=update.steps_done,
             compute_seconds=_plausible(update.compute_seconds),
         )
-        orders = self._handle(arrived, update.tensors, update.epsilon, **notes)
-        return Receipt(None, orders)
+        return Receipt(None, self._handle(arrived, update.tensors, update.epsilon, **notes))
 
     def refuse(
         self, at: Seconds, client: ClientId, task: TaskId, refused: RefusedUpdate, **notes: Any
@@ -205,7 +208,7 @@ class Coordinator:
 
     def take_in_again(
         self, event: Event, tensors: FlatState | None = None, epsilon: float | None = None
-    ) -> list[Order]:
+    ) -> list[DriverCommand]:
         """Repeat an event of this run's own journal, checked when it happened, after a crash.
 
         Updates that a repeated merge left out are in the journal, too; `return_left_out` says at
@@ -228,18 +231,18 @@ class Coordinator:
 
     def _inspect(self, update: Update) -> RefusedUpdate | None:
         """The reason to refuse an update, if there is one; the cheap checks first."""
-        order = self.scheduler.outstanding(update.client)
-        if order is None or order.task != update.task:
-            holds = f"task {order.task}" if order else "no task"
+        given = self.scheduler.outstanding(update.client)
+        if given is None or given.task != update.task:
+            holds = f"task {given.task}" if given else "no task"
             message = f"client {update.client!r} answered task {update.task} but holds {holds}"
             known = update.client in self.scheduler.roster.members
             reason = Refusal.UNEXPECTED_TASK if known else Refusal.UNKNOWN_CLIENT
             return RefusedUpdate(reason=reason, message=message)
-        if update.version != order.version:
-            message = f"task {order.task} is on version {order.version}, not {update.version}"
+        if update.version != given.version:
+            message = f"task {given.task} is on version {given.version}, not {update.version}"
             return RefusedUpdate(reason=Refusal.WRONG_VERSION, message=message)
-        if not 0 <= update.steps_done <= order.steps:
-            message = f"{update.steps_done} steps done; allowed: 0 to {order.steps}"
+        if not 0 <= update.steps_done <= given.steps:
+            message = f"{update.steps_done} steps done; allowed: 0 to {given.steps}"
             return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=message)
         if update.steps_done == 0 or update.tensors is None:
             return None  # a lost task; or its client keeps the tensors, and checks them itself
@@ -252,13 +255,13 @@ class Coordinator:
         tensors: FlatState | None = None,
         epsilon: float | None = None,
         **notes: Any,
-    ) -> list[Order]:
-        orders = self._carry_out_all(event, tensors, epsilon, **notes)
+    ) -> list[DriverCommand]:
+        commands = self._carry_out_all(event, tensors, epsilon, **notes)
         if self._returned:
             starts, self._starts = self._starts, {}
             self.return_left_out()
             self._starts = starts
-        return orders
+        return commands
 
     def _carry_out_all(
         self,
@@ -266,19 +269,19 @@ class Coordinator:
         tensors: FlatState | None = None,
         epsilon: float | None = None,
         **notes: Any,
-    ) -> list[Order]:
+    ) -> list[DriverCommand]:
         commands = self.scheduler.handle(event)
         self.journal.event(event, **notes)
         self._starts = {}
-        given = (self._carry_out(command, tensors, epsilon) for command in commands)
-        orders = [order for order in given if order is not None]
+        done = (self._carry_out(command, tensors, epsilon) for command in commands)
+        left = [command for command in done if command is not None]
         if isinstance(event, ClientLost):
             self._memory.forget(event.client)  # only now: a deadline that was due came first
-        return orders
+        return left
 
     def _carry_out(
         self, command: Command, tensors: FlatState | None, epsilon: float | None
-    ) -> Order | None:
+    ) -> DriverCommand | None:
         match command:
             case Fold() | FoldAgain():
                 self._fold(command, tensors, epsilon)

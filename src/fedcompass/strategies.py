@@ -139,6 +139,11 @@ class Strategy:
         return self.aggregator is _tier_average
 
     @property
+    def weighs_staleness(self) -> bool:
+        """Whether an update weighs by how stale it is."""
+        return not self.by_tiers and "staleness" in self.aggregation.weighting
+
+    @property
     def own_rule(self) -> str | None:
         """The name of an aggregation rule of the user's own; None for one of ours."""
         if self.aggregator in (_weighted_sum, _tier_average):

@@ -71,7 +71,7 @@ async def _reply(call: Any) -> pb.AnswerReply:
     return reply
 
 
-CarryOut: TypeAlias = Callable[[Caller, pb.Task], Awaitable[None]]
+DoTask: TypeAlias = Callable[[Caller, pb.Task], Awaitable[None]]
 Misdeed: TypeAlias = Callable[["Rogue", Work], Awaitable[None]]
 
 
@@ -107,7 +107,7 @@ class Rogue:
         self._layout, self._other_layout = layouts
         self.ledger, self.anothers_tasks = ledger, anothers_tasks
         self._misdeeds, self._pause = misdeeds, pause
-        self.carry_out: CarryOut = self._misbehave  # what it does to a task
+        self.do_task: DoTask = self._misbehave  # what it does to a task
         self.lied: set[int] = set()  # numbers of tasks that it never answered honestly
         self.old: list[tuple[pb.Answer, bytes]] = []  # answers that have their receipt
 
@@ -142,7 +142,7 @@ class Rogue:
                 if message.WhichOneof("kind") == "welcome":
                     await self.a_second_time(caller)
                 elif message.WhichOneof("kind") == "task":
-                    await self.carry_out(caller, message.task)
+                    await self.do_task(caller, message.task)
         finally:
             beating.cancel()
             call.cancel()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.deployment.wire.loopback_wire import Caller, answer_to
 from tests.faults.links import loop_in_thread
-from tests.faults.rogue import LIES, MISDEEDS, CarryOut, Rogue
+from tests.faults.rogue import LIES, MISDEEDS, DoTask, Rogue
 from tests.faults.soak import foreign_certificate
 from tests.faults.strangers import Strangers
 from tests.faults.tally import Row
@@ -144,13 +144,13 @@ def test_a_site_that_sends_a_byte_a_second(row: Row) -> None:
     _bothered(row, trickle)
 
 
-def _bothered(row: Row, bother: CarryOut) -> None:
+def _bothered(row: Row, bother: DoTask) -> None:
     """Let a site do something to its first tasks; the others go on and the server stays small."""
     with federation() as made:
         assert made.server is not None
         before = _memory(made)
         rogue = made.rogue(pause=0.0)
-        rogue.carry_out = bother
+        rogue.do_task = bother
         with beside(rogue.live()):
             made.until("it has done it", lambda: row.injected >= 1)
             for site in made.honest:

@@ -230,7 +230,7 @@ def test_only_a_single_run_is_drawn_beyond_the_accuracy_horizon(
 ) -> None:
     pytest.importorskip("matplotlib")
     drawn: list[Any] = []
-    monkeypatch.setattr(figures, "save_figure", lambda figure, _: drawn.append(figure))
+    monkeypatch.setattr(figures, "save_figure", lambda figure, *_: drawn.append(figure))
     for seeds in (1, None):
         figures.draw_curves(results.of(entry_named("figure-6"), seeds=seeds), tmp_path / "a.png")
     ends = [

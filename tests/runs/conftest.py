@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedcompass.aggregation import FlatState, Layout, TensorSpec
-from fedcompass.coordinator import Coordinator, Order, Update
+from fedcompass.coordinator import Coordinator, DriverCommand, Update
 from fedcompass.errors import EventRefused
 from fedcompass.runs.journal import Journal
 from fedcompass.scheduling.commands import SetDeadline, StartTraining
@@ -58,7 +58,7 @@ class RandomRun:
         self.refused = 0
         self.seen: list[object] = []  # what the coordinator answered, in order
         self._random = Random(seed)
-        self._queue: list[tuple[float, int, Callable[[float], list[Order]]]] = []
+        self._queue: list[tuple[float, int, Callable[[float], list[DriverCommand]]]] = []
         self._serial = count()
         self._now = 0.0
         for number in range(5):
@@ -72,12 +72,12 @@ class RandomRun:
         """Let so many things happen."""
         for _ in range(events):
             if not self._queue or self._random.random() < 0.25:
-                orders = self._mishap()
+                commands = self._mishap()
             else:
                 at, _, happen = heappop(self._queue)
                 self._now = max(self._now, at)
-                orders = happen(self._now)
-            self._carry_out(orders)
+                commands = happen(self._now)
+            self._carry_out(commands)
         return self
 
     def outcome(self) -> tuple[object, ...]:
@@ -86,61 +86,61 @@ class RandomRun:
         bits = tuple(vector.numpy().tobytes() for vector in vectors)
         return bits, self.coordinator.scheduler.to_json(), self.seen
 
-    def _plan(self, at: float, happen: Callable[[float], list[Order]]) -> None:
+    def _plan(self, at: float, happen: Callable[[float], list[DriverCommand]]) -> None:
         heappush(self._queue, (at, next(self._serial), happen))
 
-    def _carry_out(self, orders: list[Order]) -> None:
-        self.seen.extend(orders)
-        for order in orders:
-            match order:
+    def _carry_out(self, commands: list[DriverCommand]) -> None:
+        self.seen.extend(commands)
+        for command in commands:
+            match command:
                 case StartTraining():
-                    number = int(order.client.split()[1])
+                    number = int(command.client.split()[1])
                     pace = (1.0 + number) * self._random.choice([0.1, 0.1, 0.1, 0.25])
-                    self._plan(order.at + order.steps * pace, self._answer(order))
+                    self._plan(command.at + command.steps * pace, self._answer(command))
                 case SetDeadline(group=group):
                     delay = self._random.choice([0.0, 0.0, 0.0, 1.0])
-                    at = order.at + delay
+                    at = command.at + delay
                     self._plan(at, partial(self._pass_deadline, group))
                 case _:
                     pass
 
-    def _join(self, client: str, at: float) -> list[Order]:
+    def _join(self, client: str, at: float) -> list[DriverCommand]:
         return self.coordinator.join(at, client, 10)
 
-    def _pass_deadline(self, group: int, at: float) -> list[Order]:
+    def _pass_deadline(self, group: int, at: float) -> list[DriverCommand]:
         return self.coordinator.pass_deadline(at, group)
 
-    def _answer(self, order: StartTraining) -> Callable[[float], list[Order]]:
-        done = max(0, order.steps - self._random.choice([0, 0, 0, 1, 8]))
-        numbers = torch.randn(3, generator=torch.Generator().manual_seed(order.task))
+    def _answer(self, command: StartTraining) -> Callable[[float], list[DriverCommand]]:
+        done = max(0, command.steps - self._random.choice([0, 0, 0, 1, 8]))
+        numbers = torch.randn(3, generator=torch.Generator().manual_seed(command.task))
         update = Update(
-            client=order.client,
-            task=order.task,
-            version=order.version,
+            client=command.client,
+            task=command.task,
+            version=command.version,
             steps_done=done,
-            tensors=FlatState(numbers, torch.tensor([0.1 * done]), torch.tensor([order.task])),
+            tensors=FlatState(numbers, torch.tensor([0.1 * done]), torch.tensor([command.task])),
             compute_seconds=0.05 * done,
         )
-        luck = self._random.random() * (0.3 if order.client == "client 4" else 1.0)
+        luck = self._random.random() * (0.3 if command.client == "client 4" else 1.0)
         if luck < 0.1:
             numbers[1] = torch.nan
         elif luck < 0.15:
-            update = replace(update, version=order.version + 1)
+            update = replace(update, version=command.version + 1)
         return partial(self._receive, update)
 
-    def _receive(self, update: Update, at: float) -> list[Order]:
+    def _receive(self, update: Update, at: float) -> list[DriverCommand]:
         receipt = self.coordinator.receive(at, update)
         self.seen.append(receipt.refused)
         self.refused += receipt.refused is not None
         if self._random.random() < 0.1:  # the same answer once more
             again = self.coordinator.receive(at, update)
             assert again.refused is not None
-            return [*receipt.orders, *again.orders]
-        return receipt.orders
+            return [*receipt.commands, *again.commands]
+        return receipt.commands
 
-    def _mishap(self) -> list[Order]:
+    def _mishap(self) -> list[DriverCommand]:
         client = f"client {self._random.randrange(6)}"
-        order = self.coordinator.scheduler.outstanding(client)
+        command = self.coordinator.scheduler.outstanding(client)
         try:
             match self._random.randrange(5):
                 case 0:
@@ -149,8 +149,8 @@ class RandomRun:
                     return self.coordinator.lose(self._now, client)
                 case 2:
                     return self.coordinator.lift_quarantine(self._now, client)
-                case 3 if order is not None:
-                    return self.coordinator.lose_task(self._now, client, order.task)
+                case 3 if command is not None:
+                    return self.coordinator.lose_task(self._now, client, command.task)
                 case _:
                     return []
         except EventRefused:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.memory_journal import MemoryJournal
 
 from fedcompass.errors import JournalError
 from fedcompass.runs.journal import (
     SCHEMA,
     FileJournal,
-    MemoryJournal,
     NoJournal,
     lines_after,
     read_journal,

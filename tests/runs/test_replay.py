@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.memory_journal import MemoryJournal
 
 from fedcompass.errors import JournalError, ReplayMismatch
 from fedcompass.runs.codec import command_to_json, event_from_json
-from fedcompass.runs.journal import FileJournal, MemoryJournal, read_journal
+from fedcompass.runs.journal import FileJournal, read_journal
 from fedcompass.runs.replay import replay
 from fedcompass.scheduling.commands import GENERAL
 from fedcompass.scheduling.scheduler import Scheduler

@@ -1,6 +1,5 @@
 """Short words for conversations with a scheduler: events in, whole lists of commands out."""
 
-from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.commands import (
     DIRECT,
     Command,
@@ -22,7 +21,7 @@ from fedcompass.scheduling.events import (
     UpdateArrived,
     UpdateRefused,
 )
-from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.immediate import BufferedSettings, Immediate, buffered
 from fedcompass.scheduling.pace import PaceSettings
 from fedcompass.scheduling.policy import FixedStepsSettings
 from fedcompass.scheduling.roster import Weights

@@ -19,7 +19,6 @@ from hypothesis.stateful import (
 from tests.scheduling.invariants import Watched, copy_of
 
 from fedcompass.errors import EventRefused
-from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import (
     ClientJoined,
@@ -31,7 +30,7 @@ from fedcompass.scheduling.events import (
     UpdateArrived,
     UpdateRefused,
 )
-from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.immediate import BufferedSettings, Immediate, buffered
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.pace import PaceSettings
 from fedcompass.scheduling.policy import FixedStepsSettings, Policy

@@ -3,10 +3,11 @@
 from tests.scheduling.test_algorithm_two import client
 
 from fedcompass.scheduling.arrival_groups import OpenGroups
+from fedcompass.scheduling.commands import StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.pace import PaceSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.timetable import ScheduledTask, timetable
+from fedcompass.simulation.timetable import timetable
 
 
 def test_a_client_may_join_a_group_that_asks_for_up_to_a_fifth_more_than_the_most() -> None:
@@ -51,7 +52,7 @@ def test_a_scheduler_with_all_the_habits_goes_on_to_one_group() -> None:
     entries = timetable(
         Scheduler(Compass(settings)), dict.fromkeys(paces, 1), lambda c, _: paces[c], 100.0
     )
-    sent = [entry for entry in entries if isinstance(entry, ScheduledTask)]
+    sent = [entry for entry in entries if isinstance(entry, StartTraining)]
     assert max(entry.steps for entry in sent) <= 120
     assert len({entry.group for entry in sent[-5:]}) == 1
 
@@ -60,5 +61,5 @@ def test_the_warm_up_can_have_the_most_steps_instead_of_the_fewest() -> None:
     for warm_up, steps in (("min", 20), ("max", 100)):
         settings = CompassSettings(min_steps=20, max_steps=100, min_clients=1, warm_up=warm_up)  # type: ignore[arg-type]
         first = next(timetable(Scheduler(Compass(settings)), {"a": 1}, lambda *_: 1.0, 1.0))
-        assert isinstance(first, ScheduledTask)
+        assert isinstance(first, StartTraining)
         assert first.steps == steps

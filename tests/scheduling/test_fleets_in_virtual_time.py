@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 from tests.scheduling.invariants import Watched, copy_of
 from tests.scheduling.virtual_fleet import VirtualFleet
 
-from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.commands import Command, Commit, StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.events import Event
-from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.immediate import BufferedSettings, Immediate, buffered
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import FixedStepsSettings, Policy
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.synchronous import Synchronous
 from fedcompass.scheduling.tiered import Tiered, TieredSettings
-from fedcompass.simulation.timetable import ScheduledMerge, timetable
+from fedcompass.simulation.timetable import timetable
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "compass": lambda: Compass(CompassSettings(min_steps=5, max_steps=50)),
@@ -71,10 +70,10 @@ def test_with_constant_paces_well_below_the_range_of_steps_the_fleet_settles_int
     scheduler = Scheduler(Compass(settings))
     samples = dict.fromkeys(seconds_per_step, 1)
     entries = timetable(scheduler, samples, lambda client, _: seconds_per_step[client], until=1e9)
-    merges = (entry for entry in entries if isinstance(entry, ScheduledMerge))
+    merges = (entry for entry in entries if isinstance(entry, Commit))
     for merge in islice(merges, 40 * len(paces), 40 * len(paces) + 10):
-        assert {client for client, _ in merge.contributions} == set(samples)
-        assert all(staleness == 0 for _, staleness in merge.contributions)
+        assert {fold.client for fold in merge.contributions} == set(samples)
+        assert all(fold.staleness == 0 for fold in merge.contributions)
 
 
 def run_of(name: str, seed: int, arrivals: int) -> tuple[list[list[Command]], Scheduler]:

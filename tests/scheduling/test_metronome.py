@@ -20,7 +20,7 @@ from fedcompass.scheduling.commands import (
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.pace import Pace
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask, timetable
+from fedcompass.simulation.timetable import timetable
 from fedcompass.theory import beat_shares
 
 PACES = {"a": 0.01, "b": 0.1, "c": 0.2, "d": 0.4, "e": 2.0}
@@ -71,10 +71,10 @@ def test_a_client_that_is_too_fast_does_its_most_steps_and_waits_for_the_beat() 
 
 def test_a_slow_client_takes_as_many_beats_as_it_needs_and_the_others_meet_it_there() -> None:
     entries = list(timetable(metronome(), dict.fromkeys(PACES, 1), lambda c, _: PACES[c], 100.0))
-    slow = [entry for entry in entries if isinstance(entry, ScheduledTask) and entry.client == "e"]
-    assert [(entry.time, entry.steps) for entry in slow] == [(0.0, 20), (40.0, 20), (80.0, 20)]
-    merges = [entry for entry in entries if isinstance(entry, ScheduledMerge)]
-    assert [entry.time for entry in merges[:6]] == [8.0, 16.0, 24.0, 32.0, 40.0, 48.0]
+    slow = [entry for entry in entries if isinstance(entry, StartTraining) and entry.client == "e"]
+    assert [(entry.at, entry.steps) for entry in slow] == [(0.0, 20), (40.0, 20), (80.0, 20)]
+    merges = [entry for entry in entries if isinstance(entry, Commit)]
+    assert [entry.at for entry in merges[:6]] == [8.0, 16.0, 24.0, 32.0, 40.0, 48.0]
     assert [len(entry.contributions) for entry in merges[:10]] == [4, 4, 4, 4, 5, 4, 4, 4, 4, 5]
 
 
@@ -97,9 +97,9 @@ def test_where_speeds_are_alike_it_is_one_group_with_the_papers_steps() -> None:
     entries = timetable(
         metronome(max_steps=100, covered=1.0), dict.fromkeys(paces, 1), lambda c, _: paces[c], 60.0
     )
-    merges = [entry for entry in entries if isinstance(entry, ScheduledMerge)]
+    merges = [entry for entry in entries if isinstance(entry, Commit)]
     assert all(len(entry.contributions) == 5 for entry in merges)
-    assert all(stale == 0 for entry in merges for _, stale in entry.contributions)
+    assert all(fold.staleness == 0 for entry in merges for fold in entry.contributions)
 
 
 def test_an_update_that_took_five_beats_can_count_five_times() -> None:
@@ -222,7 +222,7 @@ def test_theory_tells_the_period_the_steps_and_the_waiting_of_the_schedule(overh
     assert period == pytest.approx(beat_period(weighed, 20, 200, 0.75 * len(weighed)))
     entries = timetable(metronome(), dict.fromkeys(PACES, 1), lambda c, _: PACES[c], 200.0)
     if not overhead:
-        steps = {e.client: e.steps for e in entries if isinstance(e, ScheduledTask)}
+        steps = {e.client: e.steps for e in entries if isinstance(e, StartTraining)}
         assert list(steps.values()) == [share.steps for share in shares]
     assert shares[0].waiting == pytest.approx(1 - (overhead + 2.0) / period)
 
@@ -248,10 +248,12 @@ def test_the_schedule_of_five_unequal_clients_whole(golden: Callable[[str, str],
 
     lines = []
     for entry in timetable(metronome(), dict.fromkeys(PACES, 1), pace, 90.0):
-        if isinstance(entry, ScheduledTask):
+        if isinstance(entry, StartTraining):
             where = f"beat {entry.group}" if entry.group else "warm-up"
-            lines.append(f"{entry.time:6.2f}  {entry.client} trains {entry.steps:>3}  ({where})")
+            lines.append(f"{entry.at:6.2f}  {entry.client} trains {entry.steps:>3}  ({where})")
         else:
-            who = ", ".join(f"{client} (stale {u})" for client, u in entry.contributions)
-            lines.append(f"{entry.time:6.2f}  version {entry.version} <- {who}")
+            who = ", ".join(
+                f"{fold.client} (stale {fold.staleness})" for fold in entry.contributions
+            )
+            lines.append(f"{entry.at:6.2f}  version {entry.version} <- {who}")
     golden("metronome.txt", "\n".join(lines) + "\n")

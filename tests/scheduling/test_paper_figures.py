@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 import pytest
 from tests.scheduling.conversations import arrived, compass, deadline, joined, passed, tell
 
+from fedcompass.scheduling.commands import Commit, StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask, timetable
+from fedcompass.simulation.timetable import ScheduleEntry, merged_group, timetable
 
 STEPS_PER_MINUTE = {"1": 10.0, "2": 5.0, "3": 4.0, "4": 2.5, "5": 2.0}
 
@@ -22,7 +23,7 @@ CHANGES = {  # minutes per step of client 3 from its second local round on
 }
 
 
-def run(figure: str, until: float = 34.0) -> list[ScheduledTask | ScheduledMerge]:
+def run(figure: str, until: float = 34.0) -> list[ScheduleEntry]:
     changed = CHANGES[figure]
 
     def minutes_per_step(client: str, local_round: int) -> float:
@@ -40,35 +41,36 @@ def clock(minutes: float) -> str:
     return f"{seconds // 60:02}:{seconds % 60:02}"
 
 
-def told(entry: ScheduledTask | ScheduledMerge) -> str:
-    if isinstance(entry, ScheduledTask):
+def told(entry: ScheduleEntry) -> str:
+    if isinstance(entry, StartTraining):
         where = f"group {entry.group}" if entry.group else "warm-up"
         return (
-            f"{clock(entry.time)}  client {entry.client} trains {entry.steps:>3} steps  "
+            f"{clock(entry.at)}  client {entry.client} trains {entry.steps:>3} steps  "
             f"({where}, version {entry.version})"
         )
-    updates = ", ".join(f"client {client} (stale {u})" for client, u in entry.contributions)
-    source = f"group {entry.group}" if entry.group else "first answer"
-    return f"{clock(entry.time)}  version {entry.version} <- {source}: {updates}"
+    updates = ", ".join(
+        f"client {fold.client} (stale {fold.staleness})" for fold in entry.contributions
+    )
+    group = merged_group(entry)
+    source = f"group {group}" if group else "first answer"
+    return f"{clock(entry.at)}  version {entry.version} <- {source}: {updates}"
 
 
-def dispatched(
-    entries: Iterable[ScheduledTask | ScheduledMerge], at: str
-) -> list[tuple[str, int, int | None]]:
+def dispatched(entries: Iterable[ScheduleEntry], at: str) -> list[tuple[str, int, int | None]]:
     """Who was sent to train at a time: client, steps, group."""
     return [
         (entry.client, entry.steps, entry.group)
         for entry in entries
-        if isinstance(entry, ScheduledTask) and clock(entry.time) == at
+        if isinstance(entry, StartTraining) and clock(entry.at) == at
     ]
 
 
-def merged(entries: Iterable[ScheduledTask | ScheduledMerge], at: str) -> list[dict[str, int]]:
+def merged(entries: Iterable[ScheduleEntry], at: str) -> list[dict[str, int]]:
     """What was merged at a time: staleness by client."""
     return [
-        dict(entry.contributions)
+        {fold.client: fold.staleness for fold in entry.contributions}
         for entry in entries
-        if isinstance(entry, ScheduledMerge) and clock(entry.time) == at
+        if isinstance(entry, Commit) and clock(entry.at) == at
     ]
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from fedcompass.errors import SettingsError
-from fedcompass.scheduling.buffered import BufferedSettings
 from fedcompass.scheduling.compass import CompassSettings
-from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.immediate import BufferedSettings, Immediate
 from fedcompass.scheduling.pace import PaceSettings
 from fedcompass.scheduling.policy import FixedStepsSettings, SchedulerSettings
 from fedcompass.scheduling.registry import new_scheduler, policy_kind, register_policy

@@ -8,7 +8,7 @@ import pytest
 from tests.sweeps.small_sweeps import experiments
 
 from fedcompass.errors import SettingsError
-from fedcompass.sweeps.ray_address import cluster_address
+from fedcompass.sweeps.on_ray import cluster_address
 from fedcompass.sweeps.running import run_all
 from fedcompass.sweeps.store import Store
 

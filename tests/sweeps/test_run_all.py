@@ -13,7 +13,7 @@ from tests.sweeps.small_sweeps import experiments
 from fedcompass.errors import DataError, RunFolderError, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.run import Run, simulate
-from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
+from fedcompass.sweeps.one_at_a_time import nowhere, run_one
 from fedcompass.sweeps.record import Record, record_of
 from fedcompass.sweeps.running import run_all
 from fedcompass.sweeps.stacked_runs import stacked_runs
@@ -102,7 +102,7 @@ def test_a_run_stopped_on_the_way_goes_on_to_the_same_end(store: Store, tmp_path
     kept = tmp_path / "in-progress"
     path = kept / experiment.key()
     for _ in range(2):
-        assert carry_out(experiment, device="cpu", path=path, stops=after(3)) is None
+        assert run_one(experiment, device="cpu", path=path, stops=after(3)) is None
         assert (path / "checkpoint.safetensors").exists()
     (record,) = run_all([experiment], store, executor="serial", folder=kept)
     assert record == record_of(simulate(experiment), "cpu")
@@ -112,7 +112,7 @@ def test_a_run_stopped_on_the_way_goes_on_to_the_same_end(store: Store, tmp_path
 def test_a_folder_with_a_name_stays_and_is_that_of_simulate(store: Store, tmp_path: Path) -> None:
     experiment = experiments(1)[0].with_settings({"horizon": 6.0})
     path = tmp_path / "runs" / "mine"
-    assert carry_out(experiment, device="cpu", path=path, stops=after(3)) is None
+    assert run_one(experiment, device="cpu", path=path, stops=after(3)) is None
     runs = tmp_path / "runs"
     (record,) = run_all(
         [experiment], store, executor="serial", folder=runs, keep_as=lambda _: "mine"
@@ -147,7 +147,7 @@ def test_runs_stopped_in_a_stack_go_on_too(store: Store, tmp_path: Path) -> None
 
 
 def test_without_a_folder_a_stopped_run_leaves_nothing(tmp_path: Path) -> None:
-    assert carry_out(experiments(1)[0], device="cpu", path=None, stops=after(2)) is None
+    assert run_one(experiments(1)[0], device="cpu", path=None, stops=after(2)) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -155,7 +155,7 @@ def test_without_a_folder_a_stopped_run_leaves_nothing(tmp_path: Path) -> None:
 def test_a_damaged_folder_is_begun_anew(store: Store, tmp_path: Path, file: str) -> None:
     experiment = experiments(1)[0]
     path = tmp_path / "in-progress" / experiment.key()
-    carry_out(experiment, device="cpu", path=path, stops=after(2))
+    run_one(experiment, device="cpu", path=path, stops=after(2))
     (path / file).write_text("damaged")
     (record,) = run_all([experiment], store, executor="serial", folder=tmp_path / "in-progress")
     assert record == record_of(simulate(experiment), "cpu")

@@ -9,6 +9,7 @@ from typing import Any
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
 from fedcompass.runs.journal import read_journal
+from fedcompass.runs.tally import LocalRound, Tally
 from fedcompass.simulation.fleet import Fleet
 from fedcompass.vocabulary import ClientId, Seconds, Steps, fact
 
@@ -74,56 +75,41 @@ def clients_in_run(folder: Path) -> Clients:
         SettingsError: nobody has answered there.
         JournalError: there is no journal, or it cannot be read.
     """
+    rounds: list[LocalRound] = []
+    tally = Tally(on_round=rounds.append)
     lines = read_journal(folder / "journal.jsonl")
     _, header = next(lines)
-    seen = _Seen()
     for _, record in lines:
-        seen.take(record)
-    answered = [client for client in seen.samples if seen.paces.get(client)]
-    if not answered:
+        tally.take(record)
+    answered: dict[ClientId, list[LocalRound]] = {client: [] for client in tally.clients}
+    for one in rounds:
+        if one.steps_done and one.end > one.start:
+            answered[one.client].append(one)
+    known = {client: own for client, own in answered.items() if own}
+    if not known:
         raise SettingsError(f"{folder}: nobody has answered yet; give --paces instead")
-    scheduling = header.get("strategy", {}).get("scheduling", {})
     return Clients(
-        paces=tuple(median(seen.paces[client]) for client in answered),
-        overhead=tuple(round(median(seen.overheads[client]), 6) for client in answered),
-        samples=tuple(seen.samples[client] for client in answered),
-        steps=_most_steps(scheduling),
+        paces=tuple(median(map(_pace, own)) for own in known.values()),
+        overhead=tuple(round(median(map(_overhead, own)), 6) for own in known.values()),
+        samples=tuple(tally.clients[client].samples for client in known),
+        steps=_most_steps(header.get("strategy", {}).get("scheduling", {})),
     ).checked()
+
+
+def _pace(answered: LocalRound) -> Seconds:
+    return _computing(answered) / answered.steps_done
+
+
+def _overhead(answered: LocalRound) -> Seconds:
+    return answered.end - answered.start - _computing(answered)
+
+
+def _computing(answered: LocalRound) -> Seconds:
+    """What the client reports, or all of its time where that cannot be true."""
+    elapsed, told = answered.end - answered.start, answered.computing
+    return told if told is not None and 0 < told <= elapsed else elapsed
 
 
 def _most_steps(scheduling: Mapping[str, Any]) -> Steps:
     """Q_max, or Q of a strategy that has no Q_max."""
     return int(scheduling.get("max_steps") or scheduling.get("steps") or _USUAL_STEPS)
-
-
-class _Seen:
-    """What a journal tells of its clients."""
-
-    def __init__(self) -> None:
-        self.samples: dict[ClientId, int] = {}
-        self.paces: dict[ClientId, list[Seconds]] = {}
-        self.overheads: dict[ClientId, list[Seconds]] = {}
-        self._begun: dict[int, Seconds] = {}
-
-    def take(self, record: dict[str, object]) -> None:
-        """Take in a line."""
-        match record:
-            case {"event": "ClientJoined", "client": str(client), "samples": int(samples)}:
-                self.samples[client] = samples
-            case {"command": "StartTraining", "task": int(task), "at": int() | float() as at}:
-                self._begun[task] = at
-            case {"event": "UpdateArrived", "task": int(task), "steps_done": int(steps)} if steps:
-                self._answer(record, task, steps)
-            case _:
-                pass
-
-    def _answer(self, record: dict[str, object], task: int, steps: int) -> None:
-        begun, at, told = self._begun.pop(task, None), record["at"], record.get("compute_seconds")
-        if begun is None or not isinstance(at, int | float):
-            return
-        elapsed = at - begun
-        computing = told if isinstance(told, int | float) and 0 < told <= elapsed else elapsed
-        if computing > 0:
-            client = str(record["client"])
-            self.paces.setdefault(client, []).append(computing / steps)
-            self.overheads.setdefault(client, []).append(elapsed - computing)

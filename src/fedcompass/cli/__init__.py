@@ -7,7 +7,7 @@ import traceback
 
 from fedcompass.cli.app import app
 from fedcompass.cli.completion import answer_shells
-from fedcompass.cli.interrupts import ignore_further, stop_in_order_at
+from fedcompass.cli.interrupts import ignore_further, stop_cleanly_at
 from fedcompass.error_text import is_of_user, told
 from fedcompass.errors import FedcompassError
 
@@ -21,7 +21,7 @@ def main() -> None:
 
     `--debug`, anywhere on the line, or FEDCOMPASS_DEBUG=1 shows its traceback too.
     """
-    stop_in_order_at(signal.SIGINT)
+    stop_cleanly_at(signal.SIGINT)
     debug = _asked_to_debug()
     answer_shells()
     try:

@@ -11,7 +11,7 @@ import typer
 from fedcompass.cli.options import parse_numbers
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.ending import counted
+from fedcompass.number_text import number_of
 
 if TYPE_CHECKING:
     from fedcompass.advice.choice import Advice
@@ -88,8 +88,8 @@ def _clients(
 
 def _of_source(source: Path) -> "Clients":
     from fedcompass.advice.clients import clients_in_experiment, clients_in_run
-    from fedcompass.cli.fleet import clients_in_trace
     from fedcompass.experiment import Experiment
+    from fedcompass.simulation.fleet_trace import clients_in_trace
 
     if source.is_dir():
         if not (source / "journal.jsonl").is_file():
@@ -198,7 +198,7 @@ def _what(clients: "Clients") -> str:
     beside = max(clients.overhead)
     cost = f", task overhead up to {beside:.3g} s" if beside else ""
     return (
-        f"{counted(len(clients.paces), 'client')}, {low:.3g} to {high:.3g} s per step (slowest "
+        f"{number_of(len(clients.paces), 'client')}, {low:.3g} to {high:.3g} s per step (slowest "
         f"{high / low:.1f}x the fastest){cost}, Q = {clients.steps}"
     )
 

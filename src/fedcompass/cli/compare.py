@@ -70,7 +70,6 @@ def compare(
     root = resume or _new_root(name)
     print(f"compare: {root}", flush=True)  # before what takes long to load
     from fedcompass.cli.sweep_progress import SweepProgress
-    from fedcompass.cli.table_shapes import notes
     from fedcompass.sweeps.comparison import Comparison
     from fedcompass.sweeps.results import Results
     from fedcompass.sweeps.store import Store
@@ -88,16 +87,9 @@ def compare(
     tell_changed_code(sweep, store)
     progress = SweepProgress(sweep, store, lambda experiment: root / _folder_name(experiment))
     with progress.live:
-        _carry_out(sweep, store, progress, openers, workers=workers, device=device)
+        _run_missing(sweep, store, progress, openers, workers=workers, device=device)
     comparison = Comparison(Results.of_plan(sweep.plan(), store), _reference(sweep))
-    print(_table(comparison))
-    print(_meaning(comparison, first))
-    if first.target is None:
-        print("There is no target; --target VALUE shows the times to it.")
-    print(f"Every run's journal, curve and model: {root}")
-    print(f"To look at them: {reported(root)}")
-    for line in notes(comparison):
-        print(line)
+    _show(comparison, first, root)
     if any(p.failed or (p.row is not None and p.row.broke_off) for p in comparison.points()):
         raise typer.Exit(1)
 
@@ -193,7 +185,7 @@ def _folder_name(experiment: "Experiment") -> str:
     return f"{short(experiment.strategy['name'])}-seed{experiment.seed}"
 
 
-def _carry_out(
+def _run_missing(
     sweep: "Sweep",
     store: "Store",
     progress: "SweepProgress",
@@ -233,6 +225,19 @@ def _reference(sweep: "Sweep") -> str:
     """The strategy that times are relative to: ours, or the first where ours is not there."""
     names = sweep.axes["strategy.name"]
     return _REFERENCE if _REFERENCE in names else names[0]
+
+
+def _show(comparison: "Comparison", experiment: "Experiment", root: Path) -> None:
+    from fedcompass.cli.table_shapes import notes
+
+    print(_table(comparison))
+    print(_meaning(comparison, experiment))
+    if experiment.target is None:
+        print("There is no target; --target VALUE shows the times to it.")
+    print(f"Every run's journal, curve and model: {root}")
+    print(f"To look at them: {reported(root)}")
+    for line in notes(comparison):
+        print(line)
 
 
 def _table(comparison: "Comparison") -> str:

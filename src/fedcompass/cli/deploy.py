@@ -19,7 +19,7 @@ from fedcompass.cli.deploy_words import (
     seeds_told,
     summary_line,
 )
-from fedcompass.cli.interrupts import going_on_later, stop_in_order_at
+from fedcompass.cli.interrupts import going_on_later, stop_cleanly_at
 from fedcompass.cli.options import next_free
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
@@ -156,7 +156,7 @@ def server(
     view = RunView(path)
     view.refresh()  # what was before a resume has been told already
     progress = DeployProgress()
-    stop_in_order_at(signal.SIGTERM)  # systemd's stop: as Ctrl-C, children included
+    stop_cleanly_at(signal.SIGTERM)  # systemd's stop: as Ctrl-C, children included
     try:
         with progress.live:
             running.start()

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcompass.cli.text import metric_text, plain_table
-from fedcompass.simulation.ending import counted
+from fedcompass.cli.text import plain_table
+from fedcompass.number_text import metric_text, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ def summary_line(path: Path) -> str:
     metric = summary["target_metric"]
     best = summary.get(f"top_{metric}")
     measured = "" if best is None else f", best {metric} {metric_text(metric, best)}"
-    merged = counted(summary["global_updates"], "global update")
+    merged = number_of(summary["global_updates"], "global update")
     return (
         f"over ({summary['reason']}) after {summary['seconds']:.0f} s and "
         f"{merged}{measured}{_wrong(summary)}{_spent(summary)}; "
@@ -49,7 +49,7 @@ def _spent(summary: "Mapping[str, Any]") -> str:
 def _wrong(summary: "Mapping[str, Any]") -> str:
     """What did not go well in a run."""
     refused, excluded = summary.get("refused_not_finite", 0), summary.get("quarantined", [])
-    told = f"; {counted(refused, 'update')} refused for NaN or infinity" if refused else ""
+    told = f"; {number_of(refused, 'update')} refused for NaN or infinity" if refused else ""
     return told + (f"; in quarantine: {', '.join(excluded)}" if excluded else "")
 
 

@@ -1,6 +1,5 @@
 """`fedcompass fleet`: how fast each simulated client is, and what Compass can make of it."""
 
-import csv
 import json
 import math
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ import typer
 from fedcompass.cli.options import PictureOption, picture_file
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
-from fedcompass.simulation.ending import counted
+from fedcompass.number_text import number_of
 
 if TYPE_CHECKING:
     from fedcompass.simulation.fleet import Fleet
 
-__all__ = ["clients_in_trace", "fleet"]
+__all__ = ["fleet"]
 
 _USUAL_CLIENTS = 50  # as in the paper's figure of the two distributions
 
@@ -93,22 +92,14 @@ def fleet(
 
 def _traced(trace: Path, drawn: dict[str, Any]) -> dict[str, Any]:
     """The settings of a fleet from a file; refuses options that belong to a drawn fleet."""
+    from fedcompass.simulation.fleet_trace import clients_in_trace
+
     options = {"mean_seconds_per_step": "mean", "resample_probability": "speed-change"}
     for name, value in drawn.items():
         if value is not None and value != "trace":
             option = options.get(name, name)
             raise SettingsError(f"--{option} is {value}, but --trace gives the paces; leave it out")
     return {"speed": "trace", "trace": trace, "clients": clients_in_trace(trace)}
-
-
-def clients_in_trace(trace: Path) -> int:
-    """How many different clients a file names; the fleet reports what is wrong with the file."""
-    try:
-        with trace.open(newline="", encoding="utf-8-sig") as file:
-            named = {row[0].strip() for row in csv.reader(file) if row}
-    except (OSError, UnicodeDecodeError, csv.Error):
-        named = set()
-    return len({int(name) for name in named if name.isdecimal()}) or 1
 
 
 @dataclass(frozen=True)
@@ -196,6 +187,6 @@ def _in_words(fleet: "Fleet", outlook: _Outlook) -> str:
     return (
         f"fastest {low:.3g} s/step, slowest {high:.3g} s/step: mu = {fleet.speed_ratio:.2f}\n"
         f"Q_min {outlook.min_steps}, Q_max {outlook.max_steps} (Q = {ratio:g}): "
-        f"at most {counted(outlook.group_bound, 'group')} at equilibrium, {bound};\n"
-        f"here {counted(len(sizes), 'group')}, {each}. steps: local steps of each client then."
+        f"at most {number_of(outlook.group_bound, 'group')} at equilibrium, {bound};\n"
+        f"here {number_of(len(sizes), 'group')}, {each}. steps: local steps of each client then."
     )

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first stops a command in order; later ones do not interrupt that."""
+"""Ctrl-C: the first stops a command cleanly; later ones do not interrupt that."""
 
 import os
 import signal
@@ -11,16 +11,16 @@ import typer
 
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["going_on_later", "ignore_further", "stop_in_order_at"]
+__all__ = ["going_on_later", "ignore_further", "stop_cleanly_at"]
 
-_PATIENCE: Seconds = 10.0  # for a command to stop in order
+_PATIENCE: Seconds = 10.0  # for a command to stop cleanly
 _STOPPING = b"stopping; Ctrl-C after 10 s ends it at once\n"
 _INTERRUPTED = 130  # the exit code, as a shell's
 
 _stopping_since: Seconds | None = None
 
 
-def stop_in_order_at(number: int) -> None:
+def stop_cleanly_at(number: int) -> None:
     """Make a signal raise `KeyboardInterrupt` once; an ignored signal (nohup) stays ignored."""
     if signal.getsignal(number) is not signal.SIG_IGN:
         signal.signal(number, _on_signal)

@@ -18,12 +18,12 @@ from fedcompass.cli.paper_views import (
     show,
 )
 from fedcompass.cli.text import plain_table
-from fedcompass.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fedcompass.paper.entry import Entry, TableRun
     from fedcompass.sweeps.record import Record
-    from fedcompass.sweeps.running import SweepExecutor
 
 __all__ = ["paper"]
 
@@ -105,17 +105,23 @@ def _run(
         budget=parse_budget(budget),
         resume=resume,
         device=opt.device_to_use(device, executor),
-        executor=_executor(executor),
+        executor=executor,
         workers=workers,
         max_stack=max_stack,
         data_root=data_root,
     )
+    failed = _follow(ended, len(runs))
+    left = missing(entry, some, numbers, StoredRuns.read(folder))
+    _say_what_is_left(entry, len(left), failed)
+
+
+def _follow(ended: "Iterable[tuple[TableRun, Record]]", runs: int) -> int:
+    """Print each run as it ends; how many failed."""
     failed = 0
     for done, (run, record) in enumerate(ended, start=1):
         failed += not record.is_done
-        print(f"[{done}/{len(runs)}] {_told(run, record)}", flush=True)
-    left = missing(entry, some, numbers, StoredRuns.read(folder))
-    _say_what_is_left(entry, len(left), failed)
+        print(f"[{done}/{runs}] {_told(run, record)}", flush=True)
+    return failed
 
 
 def _say_what_is_left(entry: "Entry", left: int, failed: int) -> None:
@@ -174,14 +180,6 @@ def _report(
 
     for page, sections in write_report(pages, folder).items():
         print(f"{page}: {sections} sections written")
-
-
-def _executor(name: str | None) -> "SweepExecutor | None":
-    match name:
-        case None | "serial" | "processes" | "stacked":
-            return name
-        case _:
-            raise SettingsError(f"--executor is {name!r}; allowed: serial, processes, stacked")
 
 
 def _short(title: str, most: int = 78) -> str:

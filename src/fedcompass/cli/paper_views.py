@@ -167,39 +167,38 @@ def plot(
 ) -> None:
     """Draw a figure."""
     from fedcompass.paper.entries import entry_named
-    from fedcompass.paper.stored_runs import StoredRuns
 
     entry = entry_named(name)
     path = output or Path(f"{entry.name}.png")
-    seeds = None if seeds is None else entry.first_seed + seeds
     with picture_file(path):
         match entry.kind:
-            case "curves" | "medical":
-                from fedcompass.paper.figures import draw_curves
-
-                draw_curves(StoredRuns.read(folder).of(entry, seeds=seeds), path)
-            case "timeline":
-                from fedcompass.paper.figures import draw_timeline
-
-                draw_timeline(entry.name, path, entry.title)
-            case "groups":
-                from fedcompass.paper.figures import draw_groups
-                from fedcompass.paper.groups import GROUPS_FILE, read_study
-
-                draw_groups(read_study(folder / GROUPS_FILE), path)
-            case "times" | "signs":
-                from fedcompass.paper import finding_figures
-
-                draw = getattr(finding_figures, f"draw_{entry.kind}")
-                draw(StoredRuns.read(folder), path)
             case "partition":
                 _draw_partition(entry, path, seed, data_root)
             case "paces":
                 _draw_paces(path, seed)
             case _:
-                raise SettingsError(
-                    f"{entry.name} is a table; try: fedcompass paper show {entry.name}"
-                )
+                _draw(entry, path, folder, None if seeds is None else entry.first_seed + seeds)
+
+
+def _draw(entry: "Entry", path: Path, folder: Path, seeds: int | None) -> None:
+    """Draw what is stored, or a schedule."""
+    from fedcompass.paper import figures, finding_figures
+    from fedcompass.paper.groups import GROUPS_FILE, read_study
+    from fedcompass.paper.stored_runs import StoredRuns
+
+    match entry.kind:
+        case "curves" | "medical":
+            figures.draw_curves(StoredRuns.read(folder).of(entry, seeds=seeds), path)
+        case "timeline":
+            figures.draw_timeline(entry.name, path, entry.title)
+        case "groups":
+            figures.draw_groups(read_study(folder / GROUPS_FILE), path)
+        case "times":
+            finding_figures.draw_times(StoredRuns.read(folder), path)
+        case "signs":
+            finding_figures.draw_signs(StoredRuns.read(folder), path)
+        case _:
+            raise SettingsError(f"{entry.name} is a table; try: fedcompass paper show {entry.name}")
 
 
 def _draw_partition(entry: "Entry", path: Path, seed: int, data_root: Path | None) -> None:

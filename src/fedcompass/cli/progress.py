@@ -7,7 +7,8 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from fedcompass.cli.text import in_words, metric_text
+from fedcompass.cli.text import in_words
+from fedcompass.number_text import metric_text
 from fedcompass.own_code import short
 from fedcompass.vocabulary import Seconds
 

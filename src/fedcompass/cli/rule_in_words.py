@@ -58,7 +58,7 @@ def rule_in_words(chosen: "Strategy") -> str:
         return "\n".join([_line("when", when), _line("rule", f"{chosen.own_rule}, its own")])
     formula, words = _tiers(rule.server) if chosen.by_tiers else _sum(chosen)
     lines = [_line("when", when), _line("formula", formula), _line("in words", words)]
-    if not chosen.by_tiers and "staleness" in rule.weighting:
+    if chosen.weighs_staleness:
         lines.append(_line("st(u)", _staleness(rule.staleness)))
     lines += [_line(symbol, meaning) for symbol, meaning in _pieces(rule)]
     return "\n".join(lines)

@@ -12,8 +12,9 @@ from fedcompass.cli.medical_data import about_data
 from fedcompass.cli.progress import RunProgress
 from fedcompass.cli.report import reported
 from fedcompass.cli.setting_options import all_given, given
-from fedcompass.cli.text import metric_text, wrapped
+from fedcompass.cli.text import wrapped
 from fedcompass.errors import FedcompassError, RunFolderError
+from fedcompass.number_text import number_of
 from fedcompass.own_code import short
 from fedcompass.setting_tables import merged, nested
 
@@ -70,9 +71,14 @@ def run(
     progress = RunProgress(experiment)
     with progress.live:
         folder = folder or _new_folder(path, experiment, not no_train, overwrite)
-        chosen = _chosen(executor, device, no_train)
-        result = _watched(folder, experiment, progress, chosen, workers, device, max_stack, openers)
-    print(_report(result, trained=not no_train))
+        options = {
+            "executor": _chosen(executor, device, no_train),
+            "workers": workers,
+            "device": "cpu" if no_train else device,
+            "max_stack": max_stack,
+        }
+        result = _watched(folder, experiment, progress, openers, options)
+    print(_report(result))
     if broke_off(result.summary):
         raise typer.Exit(1)
 
@@ -123,11 +129,8 @@ def _watched(
     folder: "RunFolder",
     experiment: "Experiment",
     progress: RunProgress,
-    executor: Any,
-    workers: int | None,
-    device: str,
-    max_stack: int | None,
     openers: "list[OpenTracker]",
+    options: dict[str, Any],
 ) -> "Result":
     from fedcompass.report.tracking import FollowedRun
     from fedcompass.simulation.run import simulate
@@ -147,15 +150,7 @@ def _watched(
             going_on_later(say_how_to_go_on),
             FollowedRun(folder.path, track.run_name(folder.path), openers) as followed,
         ):
-            return simulate(
-                experiment,
-                folder=folder,
-                executor=executor,
-                workers=workers,
-                device="cpu" if executor == "none" else device,
-                max_stack=max_stack,
-                on_progress=on_progress,
-            )
+            return simulate(experiment, folder=folder, on_progress=on_progress, **options)
     except FedcompassError:
         folder.remove_if_not_begun()
         raise
@@ -165,21 +160,14 @@ _Line: TypeAlias = tuple[str, str]
 """What a number is, and the number with some words."""
 
 
-def _report(result: "Result", *, trained: bool) -> str:
-    from fedcompass.simulation.ending import counted, trouble
-    from fedcompass.simulation.result_view import model_sent
+def _report(result: "Result") -> str:
+    from fedcompass.simulation.ending import trouble
+    from fedcompass.simulation.result_view import model_sent, outcome_lines
 
     summary = result.summary
-    merged, updates = summary["global_updates"], counted(summary["updates"], "client update")
-    steps, seconds = summary["local_steps"], summary["virtual_seconds"]
-    stale, most = summary["mean_staleness"], summary["max_staleness"]
     lines = [
         *_privacy_lines(result.experiment, summary),
-        *(_accuracy_lines(result) if trained else ()),
-        ("global updates", f"{merged} from {updates}"),
-        ("local steps", f"{steps:,} in {seconds:.0f} s of virtual time"),
-        ("clients waited", f"{summary['idle_share']:.0%} of their time{_by_plan(summary)}"),
-        ("staleness", f"{stale:.2f} on average, at most {most}"),
+        *outcome_lines(result),
         ("updates per client", " ".join(map(str, summary["updates_per_client"][:20]))),
         ("steps per client", " ".join(map(str, summary["steps_per_client"][:20]))),
         ("model sent", model_sent(summary)),
@@ -189,7 +177,7 @@ def _report(result: "Result", *, trained: bool) -> str:
     if refused := summary["refused"]:
         lines.append(("refused updates", f"{refused} (reasons in the journal)"))
     if pending := summary["pending_updates"]:
-        lines.append(("not merged yet", f"{counted(pending, 'update')} at the end"))
+        lines.append(("not merged yet", f"{number_of(pending, 'update')} at the end"))
     lines.append(("record", str(result.folder)))
     if result.folder is not None:
         lines.append(("to look at it", reported(result.folder)))
@@ -230,12 +218,6 @@ def _per_client(value: Any) -> str:
     return " ".join(f"{number:g}" for number in value) if isinstance(value, tuple) else f"{value:g}"
 
 
-def _by_plan(summary: dict[str, Any]) -> str:
-    """How much of the waiting was meant: clients were ahead of their group or beat."""
-    share = summary["ahead_share"]
-    return f", {share:.0%} by plan" if share >= 0.005 else ""
-
-
 def describe(experiment: "Experiment") -> str:
     """What is run on what."""
     from fedcompass.simulation.fleet import Fleet
@@ -253,17 +235,3 @@ def data_and_model(experiment: "Experiment") -> str:
     """What is trained on what; the model is left out where the data bring it."""
     model = f" ({short(experiment.model)})" if experiment.model else ""
     return f"{short(experiment.data.name)}{model}"
-
-
-def _accuracy_lines(result: "Result") -> list[_Line]:
-    from fedcompass.settings.training import best_in_words
-
-    summary = result.summary
-    metric = summary["target_metric"]
-    top, final = (metric_text(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
-    best = (best_in_words(metric), f"{top} at {summary['time_of_top']:.1f} s; {final} at the end")
-    if summary["target"] is None:
-        return [best]
-    reached = summary["time_to_target"]
-    when = f"after {reached:.1f} s of virtual time" if reached is not None else "not reached"
-    return [(f"{metric} {metric_text(metric, summary['target'], 0)}", when), best]

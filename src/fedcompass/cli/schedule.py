@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedcompass.runs.journal import Journal
     from fedcompass.runs.tally import Tally
     from fedcompass.settings.simulation import SpeedChange
+    from fedcompass.simulation.fleet import Fleet
     from fedcompass.strategies import Strategy
 
 __all__ = ["schedule"]
@@ -66,22 +67,14 @@ def schedule(
 ) -> None:
     """Print the schedule Compass or Metronome makes for clients of given speeds."""
     from fedcompass.scheduling.scheduler import Scheduler
-    from fedcompass.settings.simulation import FleetSettings
-    from fedcompass.simulation.fleet import Fleet
     from fedcompass.simulation.timetable import row, timetable
 
     for option, value in (("until", until), ("overhead", overhead)):
         if not 0 <= value < inf:
             raise SettingsError(f"--{option} is {value}; allowed: a finite time of at least 0")
-    seconds = parse_numbers("--paces", paces)
-    changes = tuple(_change(text) for text in change or ())
-    fleet = Fleet(
-        FleetSettings(clients=len(seconds), paces=seconds, jitter=jitter, changes=changes), seed
-    )
-    chosen = _chosen(
-        strategy, covered, min_steps, max_steps, latest=latest, min_clients=len(seconds)
-    )
-    clients = [str(client) for client in range(len(seconds))]
+    fleet = _fleet(paces, change or [], jitter, seed)
+    chosen = _chosen(strategy, covered, min_steps, max_steps, latest=latest, min_clients=len(fleet))
+    clients = [str(client) for client in range(len(fleet))]
     with ExitStack() as stack:
         journal, tally = _counted(chosen, record, stack, seed=seed, unit=unit)
         entries = timetable(
@@ -100,6 +93,16 @@ def schedule(
         _print_table(rows, "beat" if strategy == "metronome" else "group")
     if strategy == "metronome":
         print(f"\n{_waited(tally, until)}\n\n{_beats(chosen, fleet.paces, overhead)}")
+
+
+def _fleet(paces: str, changes: Sequence[str], jitter: float, seed: int) -> "Fleet":
+    from fedcompass.settings.simulation import FleetSettings
+    from fedcompass.simulation.fleet import Fleet
+
+    seconds = parse_numbers("--paces", paces)
+    changed = tuple(map(_change, changes))
+    given = FleetSettings(clients=len(seconds), paces=seconds, jitter=jitter, changes=changed)
+    return Fleet(given, seed)
 
 
 def _chosen(

@@ -131,12 +131,10 @@ def _profile(name: str) -> str:
     known = known_keys(name)
     filled = [f"{k}={v}" for k, v in strategy_settings("mnist", 5, name).items() if k in known]
     source = "what the FedCompass paper used for" if name in STRATEGY_KEYS else "what suits"
-    chosen = strategy(name)
-    weighs_staleness = not chosen.by_tiers and "staleness" in chosen.aggregation.weighting
     return (
         f"An experiment fills in {source} its dataset and number of "
         f'clients (mnist with 5: {", ".join(filled)}); with profile="own" it is the defaults '
-        "above." + (_AS_RUN.format(name) if weighs_staleness else "")
+        "above." + (_AS_RUN.format(name) if strategy(name).weighs_staleness else "")
     )
 
 
@@ -151,7 +149,7 @@ def _snippet(chosen: "Strategy") -> str:
     if variants(chosen.name):
         table["variant"] = chosen.variant
     rule = chosen.aggregation
-    if not chosen.by_tiers and "staleness" in rule.weighting:
+    if chosen.weighs_staleness:
         table["staleness"] = rule.staleness.model_dump(include={"kind", "alpha", "a"})
     if server := rule.server.model_dump(exclude_unset=True):
         table["server"] = server

@@ -64,13 +64,13 @@ def sweep(
     }
     tell_changed_code(given, results)
     with progress.live:
-        failed = _carry_out(given, results, progress, options)
+        failed = _run_missing(given, results, progress, options)
     print(f"{progress.state()}; {_next(progress.is_complete, failed, file, store)}")
     if failed:
         raise typer.Exit(1)
 
 
-def _carry_out(sweep: "Sweep", store: "Store", progress: Any, options: dict[str, Any]) -> int:
+def _run_missing(sweep: "Sweep", store: "Store", progress: Any, options: dict[str, Any]) -> int:
     """Run; how many failed."""
     from fedcompass.sweeps.running import run_all
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedcompass.cli.progress import LiveTable, TimeLeft
-from fedcompass.cli.text import metric_text
+from fedcompass.number_text import metric_text, number_of
 from fedcompass.own_code import short
 from fedcompass.runs.journal import latest_time
-from fedcompass.simulation.ending import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -156,6 +155,6 @@ def _outcome(record: "Record") -> str:
     top = "-" if outcome.top is None else metric_text(metric, outcome.top)
     off = "; broke off: nobody is left to train" if outcome.broke_off else ""
     refused = outcome.refused_not_finite
-    nan = f"; {counted(refused, 'update')} refused for NaN or infinity" if refused else ""
+    nan = f"; {number_of(refused, 'update')} refused for NaN or infinity" if refused else ""
     best = best_in_words(metric).partition(" ")[0]
     return f"{when}{best} {top}{off}{nan}"

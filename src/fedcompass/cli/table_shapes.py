@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from math import isnan
 
-from fedcompass.cli.text import metric_text
 from fedcompass.errors import SettingsError
+from fedcompass.number_text import metric_text
 from fedcompass.own_code import short
 from fedcompass.settings.training import best_in_words, falls
 from fedcompass.sweeps.comparison import Comparison, GridPoint

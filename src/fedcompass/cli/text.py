@@ -1,14 +1,13 @@
-"""Tables, metrics and lengths of time as plain text: the same in a file, a pipe and a terminal."""
+"""Tables and lengths of time as plain text: the same in a file, a pipe and a terminal."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from math import isnan
 from operator import itemgetter
 
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["fitted_table", "in_words", "metric_text", "plain_table", "wrapped"]
+__all__ = ["fitted_table", "in_words", "plain_table", "wrapped"]
 
 _WIDTH = 78  # of text that is wrapped
 _SCREEN = 80  # columns
@@ -91,15 +90,6 @@ def _fits(text: str) -> bool:
 def wrapped(text: str, indent: str = "") -> str:
     """Text in lines that fit 80 columns."""
     return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
-
-
-def metric_text(metric: str, value: float, digits: int = 1) -> str:
-    """The value, a share with so many digits of its percentage; - for what is not a number."""
-    from fedcompass.settings.training import is_share
-
-    if isnan(value):
-        return "-"
-    return f"{value:.{digits}%}" if is_share(metric) else f"{value:.4g}"
 
 
 def in_words(seconds: Seconds) -> str:

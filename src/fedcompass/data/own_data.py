@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedcompass import models, own_code
 from fedcompass.data.dataset import Dataset
-from fedcompass.data.own_samples import ONE_DATASET, counted, samples_from
+from fedcompass.data.own_samples import ONE_DATASET, samples_from, sized
 from fedcompass.data.own_values import check_finite
 from fedcompass.errors import DataError
 from fedcompass.models.networks import MEDICAL_NAMES
@@ -141,7 +141,7 @@ def _parts(name: str, given: Any) -> dict[str, Any]:
     is_pair = isinstance(given, tuple) and len(given) == 2
     if is_pair and not all(hasattr(part, "dtype") for part in given):  # else inputs and targets
         return {"train": given[0], "test": given[1]}
-    what = "one pair (inputs, targets)" if is_pair else counted(given)
+    what = "one pair (inputs, targets)" if is_pair else sized(given)
     raise DataError(f"data {own_code.shown(name)!r} returned {what}; allowed: {_ACCEPTED}")
 
 

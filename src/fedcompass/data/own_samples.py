@@ -12,7 +12,7 @@ from fedcompass.errors import DataError
 from fedcompass.own_code import described
 from fedcompass.training.problem import Collate, Inputs, Items, Samples
 
-__all__ = ["ONE_DATASET", "counted", "samples_from"]
+__all__ = ["ONE_DATASET", "samples_from", "sized"]
 
 ONE_DATASET = (
     "(inputs, targets) as tensors or numpy arrays, a torch Dataset, a Hugging Face dataset or "
@@ -66,7 +66,7 @@ def _is_table(given: Any) -> bool:
 def _from_pair(given: tuple[Any, ...], where: str, collate: Collate | None) -> Samples:
     if len(given) != 2:
         raise DataError(
-            f"{where} is {counted(given)}; allowed: a pair (inputs, targets); several inputs go "
+            f"{where} is {sized(given)}; allowed: a pair (inputs, targets); several inputs go "
             "into a dict of tensors: ({'a': ..., 'b': ...}, targets)"
         )
     inputs, targets = given
@@ -93,7 +93,7 @@ def _check_lengths(inputs: Any, targets: Any, where: str) -> None:
             )
 
 
-def counted(given: Any) -> str:
+def sized(given: Any) -> str:
     """What somebody gave, with how many things are in it if it is a tuple or list."""
     is_several = isinstance(given, (tuple, list))
     return f"{described(given)} of {len(given)}" if is_several else described(given)
@@ -135,7 +135,7 @@ def _from_items(given: Sequence[Any], where: str, collate: Collate | None) -> Sa
         return _from_columns(made, where)
     if not isinstance(made, (list, tuple)) or len(made) != 2:
         raise DataError(
-            f"{where}: an item of it is {counted(given[0])}; allowed: a pair (input, target), or "
+            f"{where}: an item of it is {sized(given[0])}; allowed: a pair (input, target), or "
             f"a dict with one of {', '.join(_TARGETS)}; of other items make pairs by a collate "
             "function"
         )

@@ -14,8 +14,9 @@ from fedcompass.paper.cells import Cell
 from fedcompass.paper.groups import SETTLING, FleetGroups
 from fedcompass.paper.stored_runs import EntryRuns, StoredRun, value_at
 from fedcompass.paper.timelines import TIMELINES, UNTIL, clock, schedule, tasks
-from fedcompass.report.figures.style import new_figure
-from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask
+from fedcompass.report.figures.style import new_figure, save_figure
+from fedcompass.scheduling.commands import Commit, StartTraining
+from fedcompass.simulation.timetable import merged_group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
+    "DPI",
     "draw_curves",
     "draw_groups",
     "draw_timeline",
     "legend_below",
     "named_handles",
-    "save_figure",
 ]
 
 COLOURS = {
@@ -42,6 +43,9 @@ COLOURS = {
     "fedcompass+n": "#17becf",
 }
 _GROUPS = ("#c8c8c8", "#7da7d9", "#f2a65a", "#8cc084", "#c792c7", "#e3c567", "#d98880")
+DPI = 110
+"""Of the paper's figures, which are large."""
+
 _POINTS = 120  # of a drawn curve
 _CURVES_NOTE = (
     "mean ± one standard deviation over seeds, up to the accuracy horizon; a single run to its end"
@@ -78,7 +82,7 @@ def draw_curves(runs: EntryRuns, path: Path) -> None:
     handles = {name: handle for one in axes.flat for name, handle in named_handles(one).items()}
     legend_below(figure, handles, 4 if axes.shape[1] > 1 else 3)  # as many as it is wide
     figure.suptitle(_CURVES_NOTE, fontsize=8, color="0.35")
-    save_figure(figure, path)
+    save_figure(figure, path, DPI)
 
 
 def _draw_cell(axes: "Axes", cell: Cell, rows: dict[str, list[StoredRun]]) -> None:
@@ -120,10 +124,10 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     for task, ends in drawn:
         _draw_task(axes, task, min(ends, UNTIL))
     for entry in schedule(name):
-        if isinstance(entry, ScheduledMerge) and entry.group:
-            text = f"group {entry.group}\nmerges {clock(entry.time)}"
-            axes.annotate(text, (entry.time, -0.55), fontsize=6.5, ha="center", va="bottom")
-            axes.axvline(entry.time, color="0.75", linewidth=0.7, linestyle=":", zorder=0)
+        if isinstance(entry, Commit) and (group := merged_group(entry)):
+            text = f"group {group}\nmerges {clock(entry.at)}"
+            axes.annotate(text, (entry.at, -0.55), fontsize=6.5, ha="center", va="bottom")
+            axes.axvline(entry.at, color="0.75", linewidth=0.7, linestyle=":", zorder=0)
     clients = sorted({task.client for task, _ in drawn})
     axes.set_yticks([-int(client) for client in clients], [f"client {c}" for c in clients])
     axes.set(xlabel="minutes", xlim=(0, UNTIL), ylim=(-len(clients) - 0.6, 0.1))
@@ -131,14 +135,14 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     pace = "" if changed is None else f" (client 3: {1 / changed:.3g} steps/min from round 2 on)"
     axes.set_title(f"{title}{pace}", fontsize=10)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    save_figure(figure, path)
+    save_figure(figure, path, DPI)
 
 
-def _draw_task(axes: "Axes", task: ScheduledTask, ends: float) -> None:
+def _draw_task(axes: "Axes", task: StartTraining, ends: float) -> None:
     row, colour = -int(task.client), _GROUPS[(task.group or 0) % len(_GROUPS)]
-    width = ends - task.time
-    axes.barh(row, width, left=task.time, height=0.62, color=colour, edgecolor="white")
-    axes.text((task.time + ends) / 2, row, f"{task.steps}", ha="center", va="center", fontsize=7)
+    width = ends - task.at
+    axes.barh(row, width, left=task.at, height=0.62, color=colour, edgecolor="white")
+    axes.text((task.at + ends) / 2, row, f"{task.steps}", ha="center", va="center", fontsize=7)
 
 
 def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
@@ -168,7 +172,7 @@ def draw_groups(fleets: Sequence[FleetGroups], path: Path) -> None:
     shares.legend(frameon=False, fontsize=8, loc="lower right")
     for axes in (over_time, shares):
         axes.spines[["top", "right"]].set_visible(False)
-    save_figure(figure, path)
+    save_figure(figure, path, DPI)
 
 
 def named_handles(axes: "Axes") -> dict[str, Any]:
@@ -181,15 +185,3 @@ def legend_below(figure: "Figure", handles: Mapping[str, Any], columns: int) -> 
     """One legend for all panels: a handle for each name."""
     look = {"ncols": columns, "frameon": False, "fontsize": 9}
     figure.legend(handles.values(), handles, loc="outside lower center", **look)
-
-
-def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure in the format of the path's suffix."""
-    formats = figure.canvas.get_supported_filetypes()
-    if path.suffix.removeprefix(".").lower() not in formats:
-        raise SettingsError(
-            f"picture {str(path)!r} has the suffix {path.suffix!r}; "
-            f"allowed: {', '.join(sorted(f'.{kind}' for kind in formats))}"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)

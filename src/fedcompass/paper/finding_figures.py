@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
-from fedcompass.paper.figures import legend_below, named_handles, save_figure
+from fedcompass.paper.figures import DPI, legend_below, named_handles
 from fedcompass.paper.finding import ROWS, SPEED_WORDS, Finding, short_partition
 from fedcompass.paper.hyperparameters import longest_run, row_horizons
 from fedcompass.paper.stored_runs import StoredRun, StoredRuns
-from fedcompass.report.figures.style import new_figure
+from fedcompass.report.figures.style import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def draw_times(results: StoredRuns, path: Path) -> None:
         "runs reached it",
         fontsize=9,
     )
-    save_figure(figure, path)
+    save_figure(figure, path, DPI)
 
 
 def _draw_times_of(axes: "Axes", cell: Cell, finding: Finding) -> None:
@@ -126,7 +126,7 @@ def draw_signs(results: StoredRuns, path: Path) -> None:
         "it in their own time, blue, red",
         fontsize=9,
     )
-    save_figure(figure, path)
+    save_figure(figure, path, DPI)
 
 
 def _signed_runs(results: StoredRuns, cells: list[Cell], pair: tuple[str, str]) -> list[StoredRun]:

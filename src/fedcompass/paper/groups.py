@@ -131,9 +131,9 @@ def _spans(fleet: Fleet, until: float) -> Iterator[tuple[float, float, int]]:
     )
     since, groups = 0.0, 0
     for entry in entries:
-        if entry.time > since:
-            yield since, entry.time, groups
-            since = entry.time
+        if entry.at > since:
+            yield since, entry.at, groups
+            since = entry.at
         groups = len(list(compass.open_groups))
     if until > since:
         yield since, until, groups

@@ -100,47 +100,57 @@ def settings_of(cell: Cell, row: str, seed: int, *, to_target: bool = False) -> 
     """
     if cell.block in MEDICAL:
         return medical_settings(cell, row, seed)
-    block, paper = cell.settings, paper_settings(cell.settings.dataset, cell.clients)
+    block = cell.settings
     strategy, choices = _row(cell, row)
-    layers = [_checked_choice(cell, row, choice) for choice in choices]
-    mean_round = _mean_round(cell)
-    horizons = row_horizons(cell, row).in_seconds(mean_round)
-    stops = to_target or horizons.differ
     settings: dict[str, Any] = {
         "seed": seed,
         "profile": "paper",
         "data": {"name": block.dataset},
         "partition": {"kind": block.partition},
-        "fleet": {
-            "clients": cell.clients,
-            "speed": SPEEDS[cell.speed],
-            "mean_seconds_per_step": _mean_seconds(cell),
-            "jitter": 0.05,
-            "floor": 0.02,
-            "resample_probability": 0.1 if cell.changing else 0.0,
-        },
-        "local": {
-            **paper["local"],
-            **_PRECISION.get(block.dataset, {}),
-            "momentum": 0.0,
-            "rate_decay": 1.0,
-        },
+        "fleet": _fleet(cell),
+        "local": _local(cell),
         "strategy": strategy,
         "evaluation": {
-            **_cadence(cell, mean_round),
+            **_cadence(cell, _mean_round(cell)),
             "metrics": ["loss", block.metric],
             "target_metric": block.metric,
         },
-        "horizon": horizons.target,
         "target": block.target,
+        **_end(cell, row, to_target=to_target),
+    }
+    settings = merged(settings, *(_checked_choice(cell, row, choice) for choice in choices))
+    if settings["local"]["rate_decay"] < 1:
+        settings["local"]["rate_decay_steps"] = _known(cell)["max_steps"]
+    return settings
+
+
+def _fleet(cell: Cell) -> dict[str, Any]:
+    return {
+        "clients": cell.clients,
+        "speed": SPEEDS[cell.speed],
+        "mean_seconds_per_step": _mean_seconds(cell),
+        "jitter": 0.05,
+        "floor": 0.02,
+        "resample_probability": 0.1 if cell.changing else 0.0,
+    }
+
+
+def _local(cell: Cell) -> dict[str, Any]:
+    dataset = cell.settings.dataset
+    own = paper_settings(dataset, cell.clients)["local"] | _PRECISION.get(dataset, {})
+    return {**own, "momentum": 0.0, "rate_decay": 1.0}
+
+
+def _end(cell: Cell, row: str, *, to_target: bool) -> dict[str, Any]:
+    """When a run ends."""
+    horizons = row_horizons(cell, row).in_seconds(_mean_round(cell))
+    stops = to_target or horizons.differ
+    return {
+        "horizon": horizons.target,
         "stop_at_target": stops,
         "run_at_least": horizons.accuracy if stops and not to_target else 0.0,
         "stop_late_by": _STOP_LATE_BY if to_target else 0,
     }
-    settings = merged(settings, *layers)
-    if settings["local"]["rate_decay"] < 1:
-        settings["local"]["rate_decay_steps"] = _known(cell)["max_steps"]
-    return settings
 
 
 def _checked_choice(cell: Cell, row: str, choice: str) -> dict[str, Any]:

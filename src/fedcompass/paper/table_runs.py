@@ -16,7 +16,6 @@ from fedcompass.vocabulary import Seconds
 if TYPE_CHECKING:
     from fedcompass.experiment import Experiment
     from fedcompass.sweeps.record import Record
-    from fedcompass.sweeps.running import SweepExecutor
 
 __all__ = ["experiments_of", "longest_first", "missing", "run_entry", "store_of"]
 
@@ -65,7 +64,7 @@ def run_entry(
     budget: Seconds | None = None,
     resume: bool = True,
     device: str = "cpu",
-    executor: "SweepExecutor | None" = None,
+    executor: str | None = None,
     workers: int | None = None,
     max_stack: int | None = None,
     data_root: Path | None = None,

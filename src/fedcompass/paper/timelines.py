@@ -6,9 +6,10 @@ client 3 changes its speed in its second local round.
 
 from collections.abc import Sequence
 
+from fedcompass.scheduling.commands import StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.timetable import ScheduledMerge, ScheduledTask, timetable
+from fedcompass.simulation.timetable import ScheduleEntry, merged_group, timetable
 
 __all__ = ["TIMELINES", "UNTIL", "clock", "schedule", "schedule_lines", "tasks"]
 
@@ -26,7 +27,7 @@ TIMELINES: dict[str, float | None] = {
 """Minutes per step of client 3 from its second local round on; None: as before."""
 
 
-def schedule(figure: str) -> list[ScheduledTask | ScheduledMerge]:
+def schedule(figure: str) -> list[ScheduleEntry]:
     """Who is sent to train and what is merged, in order of time."""
     settings = CompassSettings(min_steps=20, max_steps=100, latest=1.2, min_clients=5)
     clients = dict.fromkeys(_STEPS_PER_MINUTE, 100)
@@ -35,15 +36,15 @@ def schedule(figure: str) -> list[ScheduledTask | ScheduledMerge]:
     )
 
 
-def tasks(figure: str) -> list[tuple[ScheduledTask, float]]:
+def tasks(figure: str) -> list[tuple[StartTraining, float]]:
     """The bars of the figure, each with its end."""
     rounds = dict.fromkeys(_STEPS_PER_MINUTE, 0)
     found = []
     for entry in schedule(figure):
-        if isinstance(entry, ScheduledTask):
+        if isinstance(entry, StartTraining):
             pace = _pace(figure, entry.client, rounds[entry.client])
             rounds[entry.client] += 1
-            found.append((entry, entry.time + entry.steps * pace))
+            found.append((entry, entry.at + entry.steps * pace))
     return found
 
 
@@ -60,15 +61,18 @@ def clock(minutes: float) -> str:
     return f"{seconds // 60:02}:{seconds % 60:02}"
 
 
-def schedule_lines(entries: Sequence[ScheduledTask | ScheduledMerge]) -> list[str]:
+def schedule_lines(entries: Sequence[ScheduleEntry]) -> list[str]:
     """The schedule in sentences, as the paper tells it."""
     return [_told(entry) for entry in entries]
 
 
-def _told(entry: ScheduledTask | ScheduledMerge) -> str:
-    if isinstance(entry, ScheduledTask):
+def _told(entry: ScheduleEntry) -> str:
+    if isinstance(entry, StartTraining):
         where = f"group {entry.group}" if entry.group else "warm-up"
-        return f"{clock(entry.time)}  client {entry.client} trains {entry.steps:>3} steps ({where})"
-    updates = ", ".join(f"client {client} (stale {u})" for client, u in entry.contributions)
-    source = f"group {entry.group}" if entry.group else "first answer"
-    return f"{clock(entry.time)}  version {entry.version} <- {source}: {updates}"
+        return f"{clock(entry.at)}  client {entry.client} trains {entry.steps:>3} steps ({where})"
+    updates = ", ".join(
+        f"client {fold.client} (stale {fold.staleness})" for fold in entry.contributions
+    )
+    group = merged_group(entry)
+    source = f"group {group}" if group else "first answer"
+    return f"{clock(entry.at)}  version {entry.version} <- {source}: {updates}"

@@ -24,7 +24,6 @@ __all__ = [
     "FileJournal",
     "Journal",
     "Line",
-    "MemoryJournal",
     "NoJournal",
     "Tee",
     "holds_events",
@@ -84,21 +83,6 @@ class Tee:
         """Hand a command on."""
         for journal in self._journals:
             journal.command(command, **notes)
-
-
-class MemoryJournal:
-    """Keeps the lines as records."""
-
-    def __init__(self, header: dict[str, Any] | None = None) -> None:
-        self.records: list[dict[str, Any]] = [{"journal": SCHEMA, **(header or {})}]
-
-    def event(self, event: Event, **notes: Any) -> None:
-        """Keep an event."""
-        self.records.append(event_to_json(event, **notes))
-
-    def command(self, command: Command, **notes: Any) -> None:
-        """Keep a command."""
-        self.records.append({**command_to_json(command), **notes})
 
 
 class FileJournal:

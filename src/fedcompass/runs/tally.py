@@ -76,12 +76,15 @@ class LocalRound:
     steps: Steps
     group: GroupId | None
     outcome: Outcome = "under way"
+    steps_done: Steps = 0  # of an answer
+    computing: Seconds | None = None  # of an answer, as the client reports it
 
 
 @dataclass(slots=True)
 class ClientTally:
     """One client's part in a run."""
 
+    samples: int = 0
     tasks: int = 0
     updates: int = 0  # accepted
     late: int = 0  # of those: their group had merged
@@ -208,7 +211,8 @@ class Tally:
         match record["event"]:
             case "ClientJoined":
                 self._end_round(record, "lost")  # one that is known starts over
-                self._of(record).budget_spent = False
+                tally = self._of(record)
+                tally.samples, tally.budget_spent = record["samples"], False
                 self._wait(record)
             case "UpdateArrived":
                 self._arrive(record)
@@ -270,11 +274,13 @@ class Tally:
     def _arrive(self, record: Mapping[str, Any]) -> None:
         self.uploads += 1
         ended = self._answer(record, "arrived" if record["steps_done"] else "lost")
-        computing = record.get("compute_seconds")
-        if ended is not None and computing is not None:
+        if ended is None:
+            return
+        ended.steps_done, ended.computing = record["steps_done"], record.get("compute_seconds")
+        if ended.computing is not None:
             tally = self._of(record)
-            tally.computing += computing
-            tally.overhead += max(0.0, ended.end - ended.start - computing)
+            tally.computing += ended.computing
+            tally.overhead += max(0.0, ended.end - ended.start - ended.computing)
 
     def _refuse(self, record: Mapping[str, Any]) -> None:
         self.uploads += 1

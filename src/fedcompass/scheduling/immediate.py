@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import Field
+
 from fedcompass.scheduling.commands import GENERAL, Command, StartTraining
 from fedcompass.scheduling.policy import FixedStepsSettings, NoDeadlines
 from fedcompass.scheduling.roster import Member, Roster
 from fedcompass.vocabulary import Seconds, Steps
 
-__all__ = ["Immediate"]
+__all__ = ["BufferedSettings", "Immediate", "buffered"]
 
 
 class Immediate(NoDeadlines):
@@ -48,3 +50,15 @@ class Immediate(NoDeadlines):
 
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
         """Nothing to take over."""
+
+
+class BufferedSettings(FixedStepsSettings):
+    """FedBuff's schedule."""
+
+    buffer_size: int = Field(default=10, ge=1)
+    """K: answers per merge."""
+
+
+def buffered(settings: BufferedSettings) -> Immediate:
+    """K updates, one new version (FedBuff); with K = 1 it is FedAsync's schedule."""
+    return Immediate(settings, merge_after=settings.buffer_size)

@@ -173,7 +173,7 @@ class Metronome(GroupDeadlines):
         return commands
 
     def _assign(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
-        """The first beat with at least Q_min steps in it, and the order to train."""
+        """The first beat with at least Q_min steps in it, and the command to train."""
         pace, period = _pace(member), self._period(roster)
         beat, is_new = self.open_groups.within_reach(pace, at, period)
         steps = min(pace.steps_within(beat.expected - at), self.settings.max_steps)

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fedcompass.errors import SettingsError
-from fedcompass.scheduling.buffered import BufferedSettings, buffered
 from fedcompass.scheduling.compass import Compass, CompassSettings
-from fedcompass.scheduling.immediate import Immediate
+from fedcompass.scheduling.immediate import BufferedSettings, Immediate, buffered
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.policy import FixedStepsSettings, Policy, SchedulerSettings
 from fedcompass.scheduling.scheduler import Scheduler

@@ -36,7 +36,7 @@ class Member:
 
     client: ClientId
     samples: int
-    task: StartTraining | None = None  # the one order whose answer counts, None while waiting
+    task: StartTraining | None = None  # the one whose answer counts, None while waiting
     pace: Pace | None = None  # None until the first answer
     group: GroupId | None = None  # the arrival group or tier it was last put in
     refusals: int = 0  # refused answers in a row
@@ -108,7 +108,7 @@ class Roster:
             raise ValueError(_why_not(member, steps, at))
         self.last_task += 1
         member.group = group
-        member.task = order = StartTraining(
+        member.task = command = StartTraining(
             at=at,
             client=member.client,
             task=self.last_task,
@@ -116,7 +116,7 @@ class Roster:
             version=self.version,
             group=group,
         )
-        return order
+        return command
 
     def fold(
         self,

@@ -140,17 +140,17 @@ class Scheduler:
 
     def _check_answer(self, event: UpdateArrived | TaskLost) -> None:
         member = self.roster.members.get(event.client)
-        order = member.task if member else None
-        if order is None or order.task != event.task:
-            holds = "holds no task" if order is None else f"holds task {order.task}"
+        given = member.task if member else None
+        if given is None or given.task != event.task:
+            holds = "holds no task" if given is None else f"holds task {given.task}"
             raise EventRefused(
                 f"client {event.client!r} answered task {event.task} at t={event.at:g}s "
                 f"but {holds}. Send one answer per StartTraining."
             )
-        if isinstance(event, UpdateArrived) and not 0 <= event.steps_done <= order.steps:
+        if isinstance(event, UpdateArrived) and not 0 <= event.steps_done <= given.steps:
             raise EventRefused(
                 f"client {event.client!r} reports {event.steps_done} steps for task "
-                f"{event.task}; allowed: 0 to {order.steps}."
+                f"{event.task}; allowed: 0 to {given.steps}."
             )
 
     def _check_deadline(self, event: DeadlinePassed) -> None:

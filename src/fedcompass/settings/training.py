@@ -7,7 +7,6 @@ Losses and metrics are known by name here, and which way each metric is better. 
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import inf, isnan
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -29,7 +28,6 @@ __all__ = [
     "falls",
     "higher_is_better",
     "is_share",
-    "score",
 ]
 
 
@@ -185,15 +183,3 @@ def falls(name: str) -> bool:
 def best_in_words(name: str) -> str:
     """What a metric's best value is called: top accuracy, best loss."""
     return f"{'best' if falls(name) else 'top'} {name}"
-
-
-def score(metric: str, value: float) -> float:
-    """A metric's value such that higher is better; one that is not a number is the worst.
-
-    Raises:
-        SettingsError: no metric has this name, so that nobody knows its direction.
-    """
-    rises = higher_is_better(metric)
-    if isnan(value):
-        return -inf
-    return value if rises else -value

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["BUDGETS_SPENT", "NOBODY_LEFT", "Ended", "broke_off", "counted", "trouble"]
+from fedcompass.number_text import number_of
+
+__all__ = ["BUDGETS_SPENT", "NOBODY_LEFT", "Ended", "broke_off", "trouble"]
 
 Ended: TypeAlias = Literal["horizon", "target", "max_updates", "nobody left", "budgets spent"]
 """What ended a run. "nobody left": it broke off, since every client is gone or in quarantine;
@@ -26,15 +28,10 @@ def trouble(summary: Mapping[str, Any]) -> str | None:
         at, horizon = summary["virtual_seconds"], summary["horizon"]
         parts.append(f"broke off at {at:.1f} s of {horizon:g} s: nobody is left to train")
     if refused:
-        parts.append(f"{counted(refused, 'update')} refused for NaN or infinity")
+        parts.append(f"{number_of(refused, 'update')} refused for NaN or infinity")
     if excluded:
         names = " ".join(map(str, excluded[:20]))
-        parts.append(f"in quarantine at the end: {counted(len(excluded), 'client')} ({names})")
+        parts.append(f"in quarantine at the end: {number_of(len(excluded), 'client')} ({names})")
     if refused:
         parts.append("if training diverged, lower local.learning_rate")
     return "; ".join(parts) or None
-
-
-def counted(count: int, what: str) -> str:
-    """A number of things: 1 update, 2 updates."""
-    return f"{count} {what}" + ("" if count == 1 else "s")

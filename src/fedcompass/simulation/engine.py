@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, TypeAlias, assert_never
 
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.coordinator import Coordinator, Order, Update
+from fedcompass.coordinator import Coordinator, DriverCommand, Update
 from fedcompass.errors import CheckpointError
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.simulation import happenings
@@ -151,7 +151,7 @@ class Simulation:
     def _advance(self) -> Generator[Job, Any, None]:
         """Let the next thing happen."""
         moment = self._queue.pop()
-        if isinstance(moment.what, Arrival) and moment.what.order.task not in self._jobs:
+        if isinstance(moment.what, Arrival) and moment.what.command.task not in self._jobs:
             return  # the client dropped out meanwhile: a checkpoint does not keep this moment
         self.evaluations.before(moment.at, self.coordinator)
         version = self.coordinator.version
@@ -178,13 +178,13 @@ class Simulation:
                 assert_never(moment.what)
 
     def _answer(self, at: Seconds, answer: Arrival) -> Generator[Job, Any, None]:
-        order = answer.order
-        job = self._jobs.pop(order.task)
+        command = answer.command
+        job = self._jobs.pop(command.task)
         result: TrainResult = yield job
         update = Update(
-            client=order.client,
-            task=order.task,
-            version=order.version,
+            client=command.client,
+            task=command.task,
+            version=command.version,
             steps_done=result.steps,
             tensors=result.update,
             compute_seconds=answer.compute_seconds,
@@ -192,15 +192,15 @@ class Simulation:
         )
         receipt = self.coordinator.receive(at, update)
         self.steps += result.steps
-        self._carry_out(receipt.orders)
+        self._carry_out(receipt.commands)
 
     def _depart(self, at: Seconds, client: ClientId) -> None:
         self._absences[int(client)] += 1
         if client not in self.coordinator.scheduler.roster.members:
             return  # away already, for another reason
-        order = self.coordinator.scheduler.outstanding(client)
-        if order is not None and order.task in self._jobs:
-            self._drop(self._jobs.pop(order.task))
+        command = self.coordinator.scheduler.outstanding(client)
+        if command is not None and command.task in self._jobs:
+            self._drop(self._jobs.pop(command.task))
         self._carry_out(self.coordinator.lose(at, client, **self.budgets.farewell(int(client))))
 
     def _plan_absence(self, client: ClientId, leaves: Seconds, returns: Seconds | None) -> None:
@@ -208,24 +208,24 @@ class Simulation:
         if returns is not None:
             self._queue.add_change(returns, Return(client))
 
-    def _carry_out(self, orders: list[Order]) -> None:
-        for order in orders:
-            match order:
+    def _carry_out(self, commands: list[DriverCommand]) -> None:
+        for command in commands:
+            match command:
                 case StartTraining():
-                    self._start(order)
+                    self._start(command)
                 case SetDeadline(at=at, group=group):
                     self._queue.add_deadline(at, group, PassedDeadline(group))
                 case Quarantine():
                     pass  # it gets no more tasks: nothing to do
                 case _:
-                    assert_never(order)
+                    assert_never(command)
 
-    def _start(self, order: StartTraining) -> None:
-        client = int(order.client)
-        steps = self.budgets.grant(client, order.steps)
+    def _start(self, command: StartTraining) -> None:
+        client = int(command.client)
+        steps = self.budgets.grant(client, command.steps)
         if steps == 0:  # its budget is spent: it says so and leaves
-            leaves = max(order.at, self.coordinator.scheduler.now)
-            self._plan_absence(order.client, leaves, None)
+            leaves = max(command.at, self.coordinator.scheduler.now)
+            self._plan_absence(command.client, leaves, None)
             return
         local_round = self._rounds[client]
         steps_before = self._given_steps[client]
@@ -234,16 +234,16 @@ class Simulation:
         time = self._fleet.task_seconds(client, local_round, steps, self._model_bytes)
         downtime = self._fleet.drops_out(client, local_round)
         if downtime is not None:  # it vanishes somewhere in this round and never answers
-            leaves = order.at + time.total * self._dropout_moment.uniform(client, local_round)
-            self._plan_absence(order.client, leaves, leaves + downtime)
+            leaves = command.at + time.total * self._dropout_moment.uniform(client, local_round)
+            self._plan_absence(command.client, leaves, leaves + downtime)
             return
-        start = self.coordinator.start_model(order)
-        arrives = order.at + time.total
-        self._submit(order, steps, local_round, steps_before, arrives, time.compute, start)
+        start = self.coordinator.start_model(command)
+        arrives = command.at + time.total
+        self._submit(command, steps, local_round, steps_before, arrives, time.compute, start)
 
     def _submit(
         self,
-        order: StartTraining,
+        command: StartTraining,
         steps: Steps,
         local_round: int,
         steps_before: Steps,
@@ -253,17 +253,17 @@ class Simulation:
     ) -> None:
         job = TrainJob(
             key=next(self._keys),
-            client=int(order.client),
+            client=int(command.client),
             local_round=local_round,
             steps=steps,
             start=start,
             payload=self.coordinator.payload,
             needed_at=arrives,
             steps_before=steps_before,
-            privacy=self.budgets.plan(int(order.client)),
+            privacy=self.budgets.plan(int(command.client)),
         )
-        self._jobs[order.task] = job
-        self._queue.add_arrival(arrives, order.task, Arrival(order, job, compute_seconds))
+        self._jobs[command.task] = job
+        self._queue.add_arrival(arrives, command.task, Arrival(command, job, compute_seconds))
         if arrives <= self._needed_until:
             self._executor.submit(job)
         else:  # nobody may ever ask for it
@@ -285,9 +285,9 @@ class Simulation:
     def starts(self) -> dict[ModelVersion, FlatState]:
         """The models that tasks in flight started from, for a checkpoint."""
         return {
-            moment.what.order.version: moment.what.job.start
+            moment.what.command.version: moment.what.job.start
             for moment in self._queue.moments()
-            if isinstance(moment.what, Arrival) and moment.what.order.task in self._jobs
+            if isinstance(moment.what, Arrival) and moment.what.command.task in self._jobs
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -295,7 +295,7 @@ class Simulation:
         queue = [
             {"at": moment.at, **happenings.to_json(moment.what)}
             for moment in self._queue.moments()
-            if not isinstance(moment.what, Arrival) or moment.what.order.task in self._jobs
+            if not isinstance(moment.what, Arrival) or moment.what.command.task in self._jobs
         ]
         return {
             "now": self.now,
@@ -327,15 +327,15 @@ class Simulation:
     def _requeue(self, entry: dict[str, Any], starts: dict[ModelVersion, FlatState]) -> None:
         match entry["kind"]:
             case "answer":
-                order = happenings.order_from_json(entry)
+                command = happenings.command_of(entry)
                 self._submit(
-                    order,
-                    entry.get("steps", order.steps),
+                    command,
+                    entry.get("steps", command.steps),
                     entry["local_round"],
                     entry["steps_before"],
                     entry["at"],
                     entry["compute_seconds"],
-                    starts[order.version],
+                    starts[command.version],
                 )
             case "deadline":
                 self._queue.add_deadline(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedcompass.errors import DataError
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Trace", "read_trace"]
+__all__ = ["Trace", "clients_in_trace", "read_trace"]
 
 
 class Trace(NamedTuple):
@@ -47,6 +47,16 @@ def read_trace(path: Path, clients: int) -> Trace:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"trace {path} cannot be read: {error}; give a CSV file") from None
     return Trace(_by_client(path, rows, clients), "round" in header)
+
+
+def clients_in_trace(trace: Path) -> int:
+    """How many different clients a file names; `read_trace` says what is wrong with it."""
+    try:
+        with trace.open(newline="", encoding="utf-8-sig") as file:
+            named = {row[0].strip() for row in csv.reader(file) if row}
+    except (OSError, UnicodeDecodeError, csv.Error):
+        named = set()
+    return len({int(name) for name in named if name.isdecimal()}) or 1
 
 
 def _header(path: Path, reader: Iterator[list[str]]) -> list[str]:

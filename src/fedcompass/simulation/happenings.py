@@ -13,7 +13,7 @@ __all__ = [
     "Happening",
     "PassedDeadline",
     "Return",
-    "order_from_json",
+    "command_of",
     "to_json",
 ]
 
@@ -22,7 +22,7 @@ __all__ = [
 class Arrival:
     """A client answers a task; `job` is its training, done by the time this happens."""
 
-    order: StartTraining
+    command: StartTraining
     job: TrainJob
     compute_seconds: Seconds
 
@@ -54,11 +54,11 @@ Happening: TypeAlias = Arrival | PassedDeadline | Departure | Return
 def to_json(happening: Happening) -> dict[str, Any]:
     """A happening as JSON values; a job's start model is kept apart, by its version."""
     match happening:
-        case Arrival(order=order, job=job):
+        case Arrival(command=command, job=job):
             return {
                 "kind": "answer",
-                "task": [order.at, order.client, order.task, order.steps, order.version],
-                "group": order.group,
+                "task": [command.at, command.client, command.task, command.steps, command.version],
+                "group": command.group,
                 "steps": job.steps,
                 "local_round": job.local_round,
                 "steps_before": job.steps_before,
@@ -74,8 +74,8 @@ def to_json(happening: Happening) -> dict[str, Any]:
             assert_never(happening)
 
 
-def order_from_json(record: dict[str, Any]) -> StartTraining:
-    """The order of an answer that `to_json` wrote."""
+def command_of(record: dict[str, Any]) -> StartTraining:
+    """The command of an answer that `to_json` wrote."""
     at, client, task, steps, version = record["task"]
     return StartTraining(
         at=at, client=client, task=task, steps=steps, version=version, group=record["group"]

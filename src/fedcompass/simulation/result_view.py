@@ -5,16 +5,16 @@ from html import escape
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from fedcompass.number_text import metric_text, number_of
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.tally import LocalRound, Tally
-from fedcompass.settings.training import best_in_words, is_share
-from fedcompass.simulation.ending import counted
+from fedcompass.settings.training import best_in_words
 from fedcompass.vocabulary import Seconds
 
 if TYPE_CHECKING:
     from fedcompass.simulation.result import Result
 
-__all__ = ["as_html", "as_text", "model_sent"]
+__all__ = ["as_html", "as_text", "model_sent", "outcome_lines"]
 
 _WIDTH, _HEIGHT, _LEFT, _LANE = 640, 220, 70, 20  # pixels
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7f00")
@@ -42,25 +42,37 @@ def _rows(result: "Result") -> Iterator[tuple[str, str]]:
     data = experiment.problem or f"{experiment.data.name} ({experiment.model})"
     yield "Result", f"{summary['strategy']}, seed {summary['seed']}"
     yield "problem", data
-    metric, reached = summary["target_metric"], summary["time_to_target"]
-    if summary["target"] is not None and result.curve:
-        when = "not reached" if reached is None else f"after {reached:.1f} s of virtual time"
-        yield f"{metric} {_value(metric, summary['target'])}", when
-    if result.curve:
-        top, final = (_value(metric, summary[f"{which}_{metric}"]) for which in ("top", "final"))
-        yield best_in_words(metric), f"{top} at {summary['time_of_top']:.1f} s; {final} at the end"
-    updates = counted(summary["updates"], "client update")
-    yield "global updates", f"{summary['global_updates']} from {updates}"
-    ended = f"{summary['virtual_seconds']:.1f} s of virtual time"
-    yield "local steps", f"{summary['local_steps']:,} in {ended}"
-    yield "clients waited", f"{summary['idle_share']:.0%} of their time"
-    worst = summary["max_staleness"]
-    yield "staleness", f"{summary['mean_staleness']:.2f} on average, at most {worst}"
+    yield from outcome_lines(result)
     yield "curve", f"{len(result.curve)} evaluations, as records in .curve"
     yield "model", f"{len(result.model)} tensors by name, in .model and .best_model"
     if (sent := model_sent(summary)) is not None:
         yield "model sent", sent
     yield "folder", str(result.folder or "none: kept in memory only")
+
+
+def outcome_lines(result: "Result") -> Iterator[tuple[str, str]]:
+    """What came out, in words: what each number is, and the number."""
+    summary = result.summary
+    metric, target, reached = (summary[k] for k in ("target_metric", "target", "time_to_target"))
+    if target is not None and result.curve:
+        when = "not reached" if reached is None else f"after {reached:.1f} s of virtual time"
+        yield f"{metric} {metric_text(metric, target, 0)}", when
+    if result.curve:
+        top, final = (metric_text(metric, summary[f"{at}_{metric}"]) for at in ("top", "final"))
+        yield best_in_words(metric), f"{top} at {summary['time_of_top']:.1f} s; {final} at the end"
+    updates = number_of(summary["updates"], "client update")
+    yield "global updates", f"{summary['global_updates']} from {updates}"
+    ended = f"{summary['virtual_seconds']:.0f} s of virtual time"
+    yield "local steps", f"{summary['local_steps']:,} in {ended}"
+    yield "clients waited", f"{summary['idle_share']:.0%} of their time{_by_plan(summary)}"
+    worst = summary["max_staleness"]
+    yield "staleness", f"{summary['mean_staleness']:.2f} on average, at most {worst}"
+
+
+def _by_plan(summary: Mapping[str, Any]) -> str:
+    """How much of the waiting was meant: clients were ahead of their group or beat."""
+    share = summary["ahead_share"]
+    return f", {share:.0%} by plan" if share >= 0.005 else ""
 
 
 def model_sent(summary: Mapping[str, Any]) -> str | None:
@@ -69,12 +81,6 @@ def model_sent(summary: Mapping[str, Any]) -> str | None:
         return None
     sent, whole = summary["parameters_sent"], summary["parameters"]
     return f"{sent:,} of {whole:,} parameters travel; the others are frozen"
-
-
-def _value(metric: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1%}" if is_share(metric) else f"{value:.4g}"
 
 
 def _curve(result: "Result") -> str:
@@ -96,8 +102,8 @@ def _curve(result: "Result") -> str:
     line = f'<polyline points="{" ".join(place(*p) for p in known)}" fill="none" '
     line += f'stroke="{_COLOURS[0]}" stroke-width="2"/>'
     words = [
-        _label(place(0, low), _value(metric, low)),
-        _label(place(0, high), _value(metric, high)),
+        _label(place(0, low), metric_text(metric, low)),
+        _label(place(0, high), metric_text(metric, high)),
     ]
     if target is not None:
         ends = f"{place(0, target)} {place(end, target)}"

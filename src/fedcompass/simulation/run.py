@@ -26,8 +26,9 @@ from fedcompass.simulation.budgets import Budgets
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
-from fedcompass.simulation.executors.carry_out import one_thread
 from fedcompass.simulation.executors.no_training import NoTraining
+from fedcompass.simulation.executors.one_job import one_thread
+from fedcompass.simulation.executors.protocol import check_options
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.experiment_folder import (
     check_same_code,
@@ -195,10 +196,7 @@ def _executor(
     device: str,
     max_stack: int | None,
 ) -> Executor:
-    if max_stack is not None and (executor != "stacked" or max_stack < 1):
-        raise SettingsError(
-            f"max_stack is {max_stack}; allowed: at least 1, and with the stacked executor only"
-        )
+    check_options(executor, device, max_stack)
     match executor:
         case "serial":
             check_device(device)
@@ -206,8 +204,6 @@ def _executor(
         case "stacked":
             check_device(device)
             return StackedExecutor(problem, experiment.local, experiment.seed, device, max_stack)
-        case _ if device != "cpu":
-            raise SettingsError(f"device is {device!r}; that goes with serial or stacked only")
         case "processes":
             return ProcessesExecutor(problem, experiment.local, experiment.seed, workers)
         case "none":
@@ -257,12 +253,13 @@ class Run:
         self._frozen = frozen_of(module)
         fleet = Fleet(experiment.fleet, experiment.seed)
         budgets = _budgets(experiment, problem, trains=evaluates)
-        saved = folder.checkpoint() if folder and folder.begun else None
         fingerprint = fingerprint_of(problem, module).digest if folder else None
         self._identity = {"experiment": experiment.key(), "problem": fingerprint}
+        saved = _stopped_at(folder, experiment, fingerprint) if folder else None
         self._is_new = saved is None
         model = layout.state_of(module, device)
-        self._journal = _open_journal(folder, saved, experiment, fleet, fingerprint, model.nbytes)
+        header = _header(experiment, fleet, model.nbytes)
+        self._journal = _open_journal(folder, saved, header) if folder else None
         self._origin = Origin(folder.path) if folder else None
         records = Tee(self._tally, self._journal) if self._journal else self._tally
         self._sums = _masked_sums(experiment, model, trains=evaluates)
@@ -272,32 +269,25 @@ class Run:
             fleet=fleet,
             samples=[len(samples) for samples in problem.clients],
             executor=executor,
-            evaluations=Evaluations(
-                experiment.evaluation if evaluates else None,
-                executor,
-                keys,
-                experiment.target if experiment.stop_at_target else None,
-                experiment.stop_late_by,
-            ),
+            evaluations=_evaluations(experiment, executor, keys, trains=evaluates),
             horizon=experiment.horizon,
             run_at_least=experiment.run_at_least,
             max_updates=experiment.max_updates,
             keys=keys,
             budgets=budgets,
         )
-        if saved is not None:
-            try:
-                restore(self.simulation, saved)
-                self._count_again()
-            except BaseException:
-                self.close()
-                raise
+        if folder is not None and saved is not None:
+            self._resume(folder, saved)
 
-    def _count_again(self) -> None:
-        """Count what had happened when the checkpoint was made: the journal has it."""
-        assert self._folder is not None
-        for _, record in read_journal(self._folder.journal):
-            self._tally.take(record)
+    def _resume(self, folder: RunFolder, saved: Checkpoint) -> None:
+        """Go to where a checkpoint was made, and count what had happened: the journal has it."""
+        try:
+            restore(self.simulation, saved)
+            for _, record in read_journal(folder.journal):
+                self._tally.take(record)
+        except BaseException:
+            self.close()
+            raise
 
     def steps(
         self,
@@ -419,30 +409,31 @@ def _masked_sums(experiment: Experiment, model: FlatState, *, trains: bool) -> "
     return MaskedSums(experiment.secure, model, max_norm)
 
 
-def _open_journal(
-    folder: RunFolder | None,
-    saved: Checkpoint | None,
-    experiment: Experiment,
-    fleet: Fleet,
-    fingerprint: str | None,
-    model_bytes: int,
-) -> FileJournal | None:
-    if folder is None:
-        return None
+def _evaluations(
+    experiment: Experiment, executor: Executor, keys: Iterator[int], *, trains: bool
+) -> Evaluations:
+    return Evaluations(
+        experiment.evaluation if trains else None,
+        executor,
+        keys,
+        experiment.target if experiment.stop_at_target else None,
+        experiment.stop_late_by,
+    )
+
+
+def _stopped_at(
+    folder: RunFolder, experiment: Experiment, fingerprint: str | None
+) -> Checkpoint | None:
+    """Where a run was stopped; None if it has not begun.
+
+    Raises:
+        RunFolderError: it is over, or its settings were changed.
+        CheckpointError: it is a run on another problem, or none of a simulation.
+    """
     folder.check_unfinished()
-    header = {
-        "strategy": experiment.chosen_strategy().to_json(),
-        "seed": experiment.seed,
-        "seconds_per_step": list(fleet.paces),
-        "model_bytes": model_bytes,  # of what travels: no frozen parameters
-        "lower_is_better": [
-            short(metric)
-            for metric in experiment.evaluation.metrics
-            if not higher_is_better(metric)
-        ],
-    }
-    if saved is None:
-        return folder.new_journal(header)
+    if not folder.begun:
+        return None
+    saved = folder.checkpoint()
     if not is_run_of(folder, saved.facts.get("experiment"), experiment):
         raise RunFolderError(
             f"{folder.path}'s experiment.toml was changed after the run began; put it back to "
@@ -453,8 +444,27 @@ def _open_journal(
             f"{folder.path} was run on another problem than the one given (its data, their split "
             "or the model differ); give the same, or start a new run"
         )
-    resume_at = saved.facts.get("journal_bytes")
-    if not isinstance(resume_at, int):
+    if not isinstance(saved.facts.get("journal_bytes"), int):
         raise CheckpointError(f"{folder.path} has a checkpoint of something else; start anew")
+    return saved
+
+
+def _header(experiment: Experiment, fleet: Fleet, model_bytes: int) -> dict[str, Any]:
+    metrics = experiment.evaluation.metrics
+    return {
+        "strategy": experiment.chosen_strategy().to_json(),
+        "seed": experiment.seed,
+        "seconds_per_step": list(fleet.paces),
+        "model_bytes": model_bytes,  # of what travels: no frozen parameters
+        "lower_is_better": [short(metric) for metric in metrics if not higher_is_better(metric)],
+    }
+
+
+def _open_journal(
+    folder: RunFolder, saved: Checkpoint | None, header: dict[str, Any]
+) -> FileJournal:
+    if saved is None:
+        return folder.new_journal(header)
+    resume_at = saved.facts["journal_bytes"]
     lines_after(folder.journal, resume_at, saved.facts.get("journal_crc"))
     return FileJournal(folder.journal, header, resume_at=resume_at, durable=True)

@@ -1,7 +1,7 @@
 """The schedule alone: who trains how long and what is merged when, without any training."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import Commit, SetDeadline, StartTraining
@@ -9,30 +9,13 @@ from fedcompass.scheduling.events import ClientJoined, DeadlinePassed, Event, Up
 from fedcompass.scheduling.pace import INSTANT
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.event_queue import EventQueue
-from fedcompass.vocabulary import ClientId, Seconds, fact
+from fedcompass.vocabulary import ClientId, GroupId, Seconds
 
-__all__ = ["ScheduledMerge", "ScheduledTask", "row", "timetable"]
-
-
-@fact
-class ScheduledTask:
-    """A client is sent to train."""
-
-    time: Seconds
-    client: ClientId
-    steps: int
-    group: int | None
-    version: int
+__all__ = ["ScheduleEntry", "merged_group", "row", "timetable"]
 
 
-@fact
-class ScheduledMerge:
-    """The model changes; contributions are (client, staleness)."""
-
-    time: Seconds
-    group: int | None
-    version: int
-    contributions: tuple[tuple[ClientId, int], ...]
+ScheduleEntry: TypeAlias = StartTraining | Commit
+"""A client is sent to train, or the model changes."""
 
 
 def timetable(
@@ -42,7 +25,7 @@ def timetable(
     until: Seconds,
     overhead: Mapping[ClientId, Seconds] | None = None,
     journal: Journal | None = None,
-) -> Iterator[ScheduledTask | ScheduledMerge]:
+) -> Iterator[ScheduleEntry]:
     """Run a fresh scheduler in virtual time and tell what happens up to and including `until`.
 
     Args:
@@ -57,7 +40,7 @@ def timetable(
     rounds = dict.fromkeys(samples, 0)
     record = journal or NoJournal()
 
-    def take_in(event: Event) -> Iterator[ScheduledTask | ScheduledMerge]:
+    def take_in(event: Event) -> Iterator[ScheduleEntry]:
         commands = scheduler.handle(event)
         record.event(event)
         for command in commands:
@@ -68,11 +51,11 @@ def timetable(
                     rounds[command.client] += 1
                     beside = overhead[command.client] if overhead else 0.0
                     queue.add_arrival(*_answer(command, pace, beside))
-                    yield _dispatch(command)
+                    yield command
                 case SetDeadline(at=at, group=group):
                     queue.add_deadline(at, group, DeadlinePassed(at=at, group=group))
                 case Commit():
-                    yield _merge(command)
+                    yield command
                 case _:
                     pass
 
@@ -96,30 +79,16 @@ def _answer(
     return arrival.at, command.task, arrival
 
 
-def _dispatch(command: StartTraining) -> ScheduledTask:
-    return ScheduledTask(
-        time=command.at,
-        client=command.client,
-        steps=command.steps,
-        group=command.group,
-        version=command.version,
-    )
+def merged_group(merge: Commit) -> GroupId | None:
+    """The group that was merged; None where a client's answer was alone."""
+    return next((buffer for buffer in merge.buffers if buffer > 0), None)
 
 
-def _merge(command: Commit) -> ScheduledMerge:
-    return ScheduledMerge(
-        time=command.at,
-        group=next((buffer for buffer in command.buffers if buffer > 0), None),
-        version=command.version,
-        contributions=tuple((update.client, update.staleness) for update in command.contributions),
-    )
-
-
-def row(entry: ScheduledTask | ScheduledMerge) -> dict[str, Any]:
+def row(entry: ScheduleEntry) -> dict[str, Any]:
     """An entry as a flat record, the same keys for both kinds; a merge adds `contributions`."""
-    if isinstance(entry, ScheduledTask):
+    if isinstance(entry, StartTraining):
         return {
-            "time": entry.time,
+            "time": entry.at,
             "event": "dispatch",
             "client": int(entry.client),
             "steps": entry.steps,
@@ -128,12 +97,12 @@ def row(entry: ScheduledTask | ScheduledMerge) -> dict[str, Any]:
             "staleness": None,
         }
     return {
-        "time": entry.time,
+        "time": entry.at,
         "event": "merge",
         "client": None,
         "steps": None,
-        "group": entry.group,
+        "group": merged_group(entry),
         "version": entry.version,
-        "staleness": max(staleness for _, staleness in entry.contributions),
-        "contributions": [[int(client), staleness] for client, staleness in entry.contributions],
+        "staleness": max(fold.staleness for fold in entry.contributions),
+        "contributions": [[int(fold.client), fold.staleness] for fold in entry.contributions],
     }

@@ -9,7 +9,7 @@ from fedcompass.own_code import is_own, short
 from fedcompass.setting_tables import flat, merged, nested, unknown_key
 from fedcompass.strategies import known_keys
 
-__all__ = ["Axis", "Choice", "label_of", "read_axes"]
+__all__ = ["Axis", "Choice", "label_of", "read_axes", "strategy_name"]
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Axis:
             ValueError: naming the first.
         """
         for choice in self.choices:
-            strategy = choice.settings.get("strategy", {})
-            name = strategy.get("name") if isinstance(strategy, Mapping) else None
-            if not isinstance(name, str):
+            name = strategy_name(choice.settings)
+            if name is None:
                 continue
-            for key in strategy:
-                if key not in (known := known_keys(name)) and key != "name":
+            known = known_keys(name)
+            for key in choice.settings["strategy"]:
+                if key not in known and key != "name":
                     text = unknown_key(key, known, f"strategy {name!r}")
                     raise ValueError(f"grid.{self.name}, {choice.label!r}: {text}")
 
@@ -68,6 +68,13 @@ def read_axes(grid: Mapping[str, Any]) -> list[Axis]:
                 raise ValueError(f"grid.{setters[key]} and grid.{axis.name} both set {key}")
             setters[key] = axis.name
     return axes
+
+
+def strategy_name(settings: Mapping[str, Any]) -> str | None:
+    """The strategy that settings name; None if they name none."""
+    strategy = settings.get("strategy")
+    name = strategy.get("name") if isinstance(strategy, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def label_of(value: Any) -> str:

@@ -14,7 +14,7 @@ from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.freed_memory import keep_freed_memory
 from fedcompass.simulation.ctrl_c import kept_from_children
-from fedcompass.sweeps.one_at_a_time import Place, carry_out
+from fedcompass.sweeps.one_at_a_time import Place, run_one
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.stopping import Stop
 from fedcompass.vocabulary import Seconds
@@ -43,7 +43,7 @@ def in_processes(
         while True:
             while len(running) < workers and (experiment := next(pending, None)) is not None:
                 with kept_from_children():  # the first one starts the processes
-                    running.add(pool.submit(_carry_out, experiment, place(experiment)))
+                    running.add(pool.submit(_run_one, experiment, place(experiment)))
             if not running:
                 return
             if stop.is_due() and not stops.is_set():
@@ -75,8 +75,8 @@ def _begin(stops: Event, parent: int) -> None:
     keep_freed_memory()
 
 
-def _carry_out(experiment: Experiment, path: Path | None) -> Record | None:
-    return carry_out(experiment, device="cpu", path=path, stops=_stop_is_due)
+def _run_one(experiment: Experiment, path: Path | None) -> Record | None:
+    return run_one(experiment, device="cpu", path=path, stops=_stop_is_due)
 
 
 def _stop_is_due() -> bool:

@@ -6,10 +6,12 @@ time.
 """
 
 import os
+import socket
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -17,18 +19,18 @@ from fedcompass.errors import MissingExtra, SettingsError, TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.simulation.problems import build_problem
 from fedcompass.sweeps.pending import Pending
-from fedcompass.sweeps.ray_address import cluster_address
 from fedcompass.sweeps.ray_problems import ProblemSender
 from fedcompass.sweeps.ray_worker import RayWorker
 from fedcompass.sweeps.record import Record, failed_record
 from fedcompass.sweeps.stopping import Stop
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["OnRay"]
+__all__ = ["OnRay", "cluster_address"]
 
 _STACKED_BATCH = 64  # runs that one GPU gets at a time
 _LOOK_EVERY: Seconds = 0.5  # whether it is time to stop
 _ATTEMPTS = 3  # workers that may die of a run before it counts as failed
+_CONNECTING: Seconds = 10.0  # to a cluster, at most
 _PATIENCE: Seconds = 300.0  # with no worker at all
 
 
@@ -185,3 +187,54 @@ def _connected(ray: Any, where: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def cluster_address(where: str) -> str:
+    """What to give to `ray.init`: an address where somebody listens, or "local" for a new cluster.
+
+    Ray itself waits minutes for a cluster that is not there.
+
+    Args:
+        where: "ray" (the cluster that $RAY_ADDRESS names, else the one that runs on this machine,
+            else a new one), "ray://host:port" or "host:port".
+
+    Raises:
+        SettingsError: it is no address, or nobody listens there.
+    """
+    if where not in ("ray", "auto", "local") and ":" not in where:
+        raise SettingsError(f"--on is {where!r}; allowed: ray, ray://HOST:PORT or HOST:PORT")
+    named = os.environ.get("RAY_ADDRESS") if where == "ray" else where
+    if named:
+        if problem := _problem(named):
+            setting = "--on" if named is where else "$RAY_ADDRESS"
+            raise SettingsError(
+                f"{setting} is {named!r}, and no Ray cluster answers there: {problem}; see "
+                "whether it runs with `ray status`"
+            )
+        return named
+    noted = _noted()
+    return noted if noted and not _problem(noted) else "local"
+
+
+def _noted() -> str | None:
+    """The address of the cluster that this machine started last; it may be gone since.
+
+    Ray's documentation of `ray.init` names the file. A cluster that crashed leaves it behind.
+    """
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        return (Path(folder) / "ray" / "ray_current_cluster").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def _problem(address: str) -> str | None:
+    """Why nobody can be reached there; None if somebody listens, or only Ray can tell."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return None
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECTING).close()
+    except (OSError, OverflowError) as error:
+        return str(error)
+    return None

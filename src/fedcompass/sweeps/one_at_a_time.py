@@ -14,7 +14,7 @@ from fedcompass.sweeps.record import Record, failed_record, record_of
 from fedcompass.training.device import device_name
 from fedcompass.training.problem import Problem
 
-__all__ = ["Place", "Stops", "carry_out", "nowhere", "one_at_a_time"]
+__all__ = ["Place", "Stops", "run_one", "nowhere", "one_at_a_time"]
 
 Stops: TypeAlias = Callable[[], bool]
 """Whether it is time to stop."""
@@ -28,12 +28,12 @@ def one_at_a_time(
 ) -> Generator[Record, None, None]:
     """The record of each run that comes to its end, or fails, before it is to stop."""
     for experiment in pending:
-        record = carry_out(experiment, device=device, path=place(experiment), stops=stops)
+        record = run_one(experiment, device=device, path=place(experiment), stops=stops)
         if record is not None:
             yield record
 
 
-def carry_out(
+def run_one(
     experiment: Experiment,
     *,
     device: str,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import nan
 from statistics import mean, stdev
 
-from fedcompass.simulation.ending import counted
+from fedcompass.number_text import number_of
 from fedcompass.sweeps.record import Record
 from fedcompass.vocabulary import Seconds
 
@@ -73,7 +73,7 @@ def troubles(runs: Iterable[tuple[str, Record]]) -> list[str]:
     if refused:
         count = sum(record.numbers.refused_not_finite for _, record in refused)
         lines.append(
-            f"refused for NaN or infinity: {counted(count, 'update')} of {_named(refused)}"
+            f"refused for NaN or infinity: {number_of(count, 'update')} of {_named(refused)}"
         )
     return lines
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from fedcompass.experiment import Experiment
 from fedcompass.own_code import find
-from fedcompass.sweeps.one_at_a_time import carry_out, nowhere
+from fedcompass.sweeps.one_at_a_time import nowhere, run_one
 from fedcompass.sweeps.ray_problems import PackedProblem, ProblemReceiver
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.stacked_runs import stacked_runs
@@ -41,7 +41,7 @@ class RayWorker:
         stop = Stop(budget)
         problems = {e.key(): self._unpacked(e, packed) for e, packed in batch}
         if not self._stacked:
-            alone = partial(carry_out, device=self._device, path=None, stops=stop.is_due)
+            alone = partial(run_one, device=self._device, path=None, stops=stop.is_due)
             made = (alone(e, problem=problems[e.key()]) for e, _ in batch)
             return [record for record in made if record is not None]
         records = stacked_runs(

@@ -4,10 +4,11 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.simulation.executors.protocol import check_options
 from fedcompass.sweeps.in_processes import in_processes
 from fedcompass.sweeps.one_at_a_time import Place, one_at_a_time
 from fedcompass.sweeps.pending import Pending
@@ -30,7 +31,7 @@ def run_all(
     *,
     workers: int | None = None,
     device: str = "cpu",
-    executor: SweepExecutor | None = None,
+    executor: str | None = None,
     budget: Seconds | None = None,
     max_stack: int | None = None,
     live: int | None = None,
@@ -50,7 +51,7 @@ def run_all(
         store: where the records go; any number of processes may share it.
         workers: processes or, on Ray, actors; default: one per core, CPU slot or GPU.
         device: where to train.
-        executor: default: "stacked" on another device than the CPU, else "processes".
+        executor: a `SweepExecutor`; default: "stacked" off the CPU, else "processes".
         budget: wall-clock seconds after which nothing new starts and live runs are put away.
         max_stack: most tasks in a stack; default: as many as pay and fit the free memory.
         live: runs side by side in a stack; default: as many as fill it.
@@ -123,16 +124,11 @@ def _here(
     return one_at_a_time(pending, device=device, place=place, stops=stop.is_due)
 
 
-def _executor(executor: SweepExecutor | None, device: str, max_stack: int | None) -> SweepExecutor:
-    usual: SweepExecutor = "processes" if device == "cpu" else "stacked"
-    chosen = usual if executor is None else executor
-    if chosen not in get_args(SweepExecutor):
-        allowed = ", ".join(get_args(SweepExecutor))
-        raise SettingsError(f"executor is {executor!r}; allowed: {allowed}")
-    if chosen == "processes" and device != "cpu":
-        raise SettingsError(f"device is {device!r}; that goes with serial or stacked only")
-    if max_stack is not None and (chosen != "stacked" or max_stack < 1):
-        raise SettingsError(
-            f"max_stack is {max_stack}; allowed: at least 1, and with the stacked executor only"
-        )
+def _executor(executor: str | None, device: str, max_stack: int | None) -> SweepExecutor:
+    match executor or ("processes" if device == "cpu" else "stacked"):
+        case "serial" | "processes" | "stacked" as chosen:
+            pass
+        case _:
+            raise SettingsError(f"executor is {executor!r}; allowed: serial, processes, stacked")
+    check_options(chosen, device, max_stack)
     return chosen

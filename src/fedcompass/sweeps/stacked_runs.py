@@ -1,9 +1,10 @@
 """Runs side by side in one process, all their pending tasks trained as one stack."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import count
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from fedcompass.experiment import Experiment
@@ -47,7 +48,6 @@ def stacked_runs(
         problems: those that are built already, by the keys of their experiments.
     """
     stacked_jobs, keys = StackedJobs(device, max_stack), count()
-    name = device_name(device, "stacked")
     clients: dict[int, int] = {}  # of each live run, by its number in the drive
 
     def has_room(runs: int) -> bool:
@@ -56,30 +56,40 @@ def stacked_runs(
         most = _CLIENTS_ON_CPU if device.startswith("cpu") else _CLIENTS_ON_GPU
         return runs < _FEWEST_RUNS or sum(clients.values()) < most
 
-    def carried_out(experiment: Experiment) -> Generator[Job, Any, Record | None]:
-        """As `one_at_a_time.carry_out`, but who drives it has many of them."""
-        try:
-            problem = (problems or {}).get(experiment.key()) or build_problem(experiment)
-            executor = StackedExecutor(
-                problem, experiment.local, experiment.seed, stacked_jobs=stacked_jobs
-            )
-            path = place(experiment)
-            with opened(experiment, problem, executor, path=path, device=device, keys=keys) as run:
-                # Saving hundreds of live runs now and then would cost more than a crash does.
-                yield from run.steps(checkpoint_every=inf, stops=stops)
-                return record_of(run.result(), name)
-        except Paused:
-            return None
-        except Exception as error:  # whatever a model or a setting did: the next run goes on
-            return failed_record(experiment, error, name)
-
     def begun() -> Generator[Generator[Job, Any, Record | None], None, None]:
         for number, experiment in enumerate(pending):
             clients[number] = experiment.fleet.clients
-            yield carried_out(experiment)
+            problem, path = (problems or {}).get(experiment.key()), place(experiment)
+            yield _run_one(experiment, problem, stacked_jobs, device, path, keys, stops)
 
     with closing(drive_stacked(begun(), stacked_jobs, has_room=has_room)) as ended:
         for number, record in ended:
             del clients[number]
             if isinstance(record, Record):
                 yield record
+
+
+def _run_one(
+    experiment: Experiment,
+    problem: Problem | None,
+    stacked_jobs: StackedJobs,
+    device: str,
+    path: Path | None,
+    keys: Iterator[int],
+    stops: Stops,
+) -> Generator[Job, Any, Record | None]:
+    """As `one_at_a_time.run_one`, but who drives it has many of them."""
+    name = device_name(device, "stacked")
+    try:
+        problem = problem or build_problem(experiment)
+        executor = StackedExecutor(
+            problem, experiment.local, experiment.seed, stacked_jobs=stacked_jobs
+        )
+        with opened(experiment, problem, executor, path=path, device=device, keys=keys) as run:
+            # Saving hundreds of live runs now and then would cost more than a crash does.
+            yield from run.steps(checkpoint_every=inf, stops=stops)
+            return record_of(run.result(), name)
+    except Paused:
+        return None
+    except Exception as error:  # whatever a model or a setting did: the next run goes on
+        return failed_record(experiment, error, name)

@@ -16,7 +16,7 @@ from fedcompass.setting_tables import merged, unknown_key
 from fedcompass.settings import Settings
 from fedcompass.strategies import known_keys
 from fedcompass.strategies import names as strategy_names
-from fedcompass.sweeps.grid import Axis, Choice, read_axes
+from fedcompass.sweeps.grid import Axis, Choice, read_axes, strategy_name
 
 __all__ = ["Planned", "Sweep"]
 
@@ -174,17 +174,11 @@ class Sweep(Settings):
 
     def _strategy_names(self) -> list[str]:
         """The strategies in the sweep."""
-        named = [[_strategy_name(c.settings) for c in axis.choices] for axis in self._axes]
+        named = [[strategy_name(c.settings) for c in axis.choices] for axis in self._axes]
         names = [name for axis in named for name in axis if name is not None]
         if not any(axis and None not in axis for axis in named):  # else base's is always replaced
-            names.insert(0, _strategy_name(self.base) or "fedcompass")
+            names.insert(0, strategy_name(self.base) or "fedcompass")
         return list(dict.fromkeys(names))
-
-
-def _strategy_name(settings: Mapping[str, Any]) -> str | None:
-    strategy = settings.get("strategy")
-    name = strategy.get("name") if isinstance(strategy, Mapping) else None
-    return name if isinstance(name, str) else None
 
 
 def _own_settings(strategy: Mapping[str, Any]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class Stopped:
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedcompass.deployment.operator.running_server.RunningServer", Stopped)
-    monkeypatch.setattr("fedcompass.cli.deploy.stop_in_order_at", lambda _: None)
+    monkeypatch.setattr("fedcompass.cli.deploy.stop_cleanly_at", lambda _: None)
 
 
 def told(*arguments: str) -> tuple[int, list[str]]:

@@ -209,7 +209,7 @@ def test_a_task_for_a_site_that_is_found_gone_at_the_same_moment_goes_nowhere(
     assert given[-1]["client"] == left["client"] == "site-1"
     assert set(running.coordinator.scheduler.roster.members) == {"site-2"}
     assert all(
-        sent.order is None or sent.order.client != "site-1"
+        sent.command is None or sent.command.client != "site-1"
         for sent in running._dispatcher.sent.values()
     )
 

@@ -20,7 +20,7 @@ class Sent:
 
     node: NodeId
     at: Seconds
-    order: StartTraining | None  # None: a probe
+    command: StartTraining | None  # None: a probe
 
 
 class Dispatcher:
@@ -32,30 +32,30 @@ class Dispatcher:
         self._waiting: dict[ClientId, tuple[StartTraining, FlatState]] = {}  # not pushed yet
         self._not_before: dict[ClientId, Seconds] = {}
 
-    def give(self, order: StartTraining, start: FlatState) -> None:
-        """Have an order pushed when its client can be reached; it replaces the one before."""
-        self._waiting[order.client] = (order, start)
+    def give(self, command: StartTraining, start: FlatState) -> None:
+        """Have a task pushed when its client can be reached; it replaces the one before."""
+        self._waiting[command.client] = (command, start)
 
     def hold(self, client: ClientId, until: Seconds) -> None:
         """Push nothing to a client before this."""
         self._not_before[client] = until
 
     def keep_only(self, tasks: Collection[TaskId]) -> None:
-        """Forget orders that are outstanding no more."""
+        """Forget tasks that are outstanding no more."""
         self._waiting = {c: w for c, w in self._waiting.items() if w[0].task in tasks}
 
     def push_due(self, now: Seconds, membership: Membership) -> None:
-        """Push the orders whose client is connected."""
-        for client, (order, start) in list(self._waiting.items()):
+        """Push the tasks whose client is connected."""
+        for client, (command, start) in list(self._waiting.items()):
             peer = membership.of(client)
             if peer is not None and self._not_before.get(client, 0.0) <= now:
-                self._push(now, order, start, peer)
+                self._push(now, command, start, peer)
 
-    def _push(self, now: Seconds, order: StartTraining, start: FlatState, peer: Peer) -> None:
+    def _push(self, now: Seconds, command: StartTraining, start: FlatState, peer: Peer) -> None:
         assignment = Assignment(
-            task=order.task,
-            steps=order.steps,
-            version=order.version,
+            task=command.task,
+            steps=command.steps,
+            version=command.version,
             run=self._run,
             model=start,
             refused=peer.refused,
@@ -64,9 +64,9 @@ class Dispatcher:
         if message is None:
             return  # it left this moment: it stays in the queue until it returns or is given up
         peer.refused = None
-        self.sent[message] = Sent(peer.node, now, order)
-        del self._waiting[order.client]
-        self._not_before.pop(order.client, None)
+        self.sent[message] = Sent(peer.node, now, command)
+        del self._waiting[command.client]
+        self._not_before.pop(command.client, None)
 
     def probe(self, now: Seconds, peer: Peer, version: ModelVersion, model: FlatState) -> None:
         """Ask a peer who it is through a task of one step."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 from fedcompass.aggregation import FlatState, Layout
-from fedcompass.coordinator import Coordinator, Order, Receipt, Update
+from fedcompass.coordinator import Coordinator, DriverCommand, Receipt, Update
 from fedcompass.deployment.server.accepted_updates import AcceptedUpdates
 from fedcompass.deployment.server.audit import Audit
 from fedcompass.deployment.server.federation_settings import FederationSettings
@@ -128,17 +128,17 @@ class DurableRun:
     def _kept_update(self, arrived: UpdateArrived) -> FlatState | None:
         """The tensors of an accepted update, if they are those that the journal speaks of."""
         coordinator = self.coordinator
-        order = coordinator.scheduler.outstanding(arrived.client)
-        if self._sums is not None or order is None:
+        command = coordinator.scheduler.outstanding(arrived.client)
+        if self._sums is not None or command is None:
             return None  # its site has them; or there was no such task, and the scheduler says so
         update = Update(
             client=arrived.client,
             task=arrived.task,
-            version=order.version,
+            version=command.version,
             steps_done=arrived.steps_done,
             tensors=None,
         )
-        start = self.starts[order.version]
+        start = self.starts[command.version]
         layout, payload = coordinator.layout, coordinator.payload
         return self.updates.tensors(update, self.name, layout, start, payload)
 
@@ -157,10 +157,10 @@ class DurableRun:
             ) from None
         return lines_after(self.folder.journal, size, facts.get("journal_crc"))
 
-    def settle(self, orders: list[Order]) -> list[StartTraining]:
+    def settle(self, commands: list[DriverCommand]) -> list[StartTraining]:
         """Put the last event on disk; only then may its tasks, which are returned, go out."""
         assert self.journal is not None  # from the beginning
-        tasks = self._remember(orders)
+        tasks = self._remember(commands)
         self.journal.flush()
         self.audit.flush()
         return tasks
@@ -176,30 +176,30 @@ class DurableRun:
         members = self.coordinator.scheduler.roster.members.values()
         return [member.task for member in members if member.task is not None]
 
-    def _remember(self, orders: list[Order]) -> list[StartTraining]:
+    def _remember(self, commands: list[DriverCommand]) -> list[StartTraining]:
         """Keep deadlines and start models; returns the tasks that are still outstanding.
 
         A deadline that was due can give a task to a client that leaves by the same event.
         """
         tasks = []
-        for order in orders:
-            match order:
+        for command in commands:
+            match command:
                 case StartTraining():
-                    self.starts[order.version] = self.coordinator.start_model(order)
-                    if self.coordinator.scheduler.outstanding(order.client) == order:
-                        tasks.append(order)
+                    self.starts[command.version] = self.coordinator.start_model(command)
+                    if self.coordinator.scheduler.outstanding(command.client) == command:
+                        tasks.append(command)
                 case SetDeadline(at=at, group=group):
                     self.deadlines[group] = at
                 case Quarantine():
                     pass  # it gets no more tasks: nothing to do
                 case _:
-                    assert_never(order)
+                    assert_never(command)
         self._prune()
         return tasks
 
     def _prune(self) -> None:
         """Forget what no outstanding task and no open group needs."""
-        versions = {order.version for order in self.outstanding()}
+        versions = {command.version for command in self.outstanding()}
         self.starts = {v: start for v, start in self.starts.items() if v in versions}
         open_until = self.coordinator.scheduler.policy.deadline_of
         self.deadlines = {g: at for g, at in self.deadlines.items() if open_until(g) is not None}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from fedcompass.aggregation import FlatState, Layout
-from fedcompass.coordinator import Order
+from fedcompass.coordinator import DriverCommand
 from fedcompass.deployment.server.background_evaluation import BackgroundEvaluation, Evaluate
 from fedcompass.deployment.server.dispatcher import Dispatcher
 from fedcompass.deployment.server.durable_run import DurableRun
@@ -94,8 +94,8 @@ class Federation:
             self.membership,
             return_until=self.now() + settings.return_within,
         )
-        for order in self._run.outstanding():
-            self._dispatcher.give(order, self._run.starts[order.version])
+        for command in self._run.outstanding():
+            self._dispatcher.give(command, self._run.starts[command.version])
         if self.curve.last_version < self.coordinator.version:
             self._offer(self.now())
 
@@ -182,13 +182,13 @@ class Federation:
         why = "it takes no part now" if member is None else "it is not in quarantine"
         self._run.audit.say("not readmitted", now, who=client, why=why)
 
-    def _settle(self, now: Seconds, orders: list[Order] | None) -> None:
+    def _settle(self, now: Seconds, commands: list[DriverCommand] | None) -> None:
         """Put an event on disk, then send out what follows from it."""
-        if orders is None:
+        if commands is None:
             return
-        for task in self._run.settle(orders):
+        for task in self._run.settle(commands):
             self._dispatcher.give(task, self._run.starts[task.version])
-        self._dispatcher.keep_only({order.task for order in self._run.outstanding()})
+        self._dispatcher.keep_only({command.task for command in self._run.outstanding()})
         self._dispatcher.push_due(now, self.membership)
         self._run.checkpoint_if_due()  # while the sites fetch their models
         every = self.settings.evaluate_every

@@ -1,7 +1,7 @@
 """What becomes of a reply: an update, a refusal, a lost task, or a site that takes part."""
 
 from fedcompass.aggregation import FlatState, RefusedUpdate
-from fedcompass.coordinator import Order, Update
+from fedcompass.coordinator import DriverCommand, Update
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.server.dispatcher import Dispatcher, Sent
 from fedcompass.deployment.server.durable_run import DurableRun
@@ -57,35 +57,37 @@ class Intake:
         """Clients that have kept their task for too long, and what to say about it."""
         found = []
         for sent in self._dispatcher.overdue(now - self._settings.task_timeout):
-            order, late = sent.order, now - sent.at
-            if order is not None and self._counts(order):
-                why = f"task {order.task} is not answered after {late:.0f} s (task_timeout)"
-                found.append((order.client, why))
+            command, late = sent.command, now - sent.at
+            if command is not None and self._counts(command):
+                why = f"task {command.task} is not answered after {late:.0f} s (task_timeout)"
+                found.append((command.client, why))
                 self._give_up(now, self._membership.peers.get(sent.node))
         return found
 
-    def take(self, now: Seconds, reply: Reply, sent: Sent) -> list[Order] | None:
+    def take(self, now: Seconds, reply: Reply, sent: Sent) -> list[DriverCommand] | None:
         """Deal with a reply; None: nothing happened that a scheduler has to know."""
-        peer, order = self._membership.peers.get(sent.node), sent.order
-        if order is None:
+        peer, command = self._membership.peers.get(sent.node), sent.command
+        if command is None:
             return None if peer is None else self._probed(now, reply, peer)
         if reply.budget_spent and reply.node == sent.node:
-            return self._left(now, reply, order.client, peer)
-        if not self._counts(order):
-            self._late(now, reply, order, peer)
+            return self._left(now, reply, command.client, peer)
+        if not self._counts(command):
+            self._late(now, reply, command, peer)
             return None
         if reply.node != sent.node:
-            return self._failed(now, order, peer, f"node {reply.node} answered in its place")
+            return self._failed(now, command, peer, f"node {reply.node} answered in its place")
         if reply.error is not None:
-            return self._failed(now, order, peer, reply.error)
-        return self._answer(now, reply, order, peer)
+            return self._failed(now, command, peer, reply.error)
+        return self._answer(now, reply, command, peer)
 
-    def _counts(self, order: StartTraining) -> bool:
-        """Whether an order's answer still does."""
-        outstanding = self._run.coordinator.scheduler.outstanding(order.client)
-        return outstanding is not None and outstanding.task == order.task
+    def _counts(self, command: StartTraining) -> bool:
+        """Whether the answer to a task still counts."""
+        outstanding = self._run.coordinator.scheduler.outstanding(command.client)
+        return outstanding is not None and outstanding.task == command.task
 
-    def meet(self, now: Seconds, peer: Peer, greeting: Greeting | None) -> list[Order] | None:
+    def meet(
+        self, now: Seconds, peer: Peer, greeting: Greeting | None
+    ) -> list[DriverCommand] | None:
         """Let a peer take part by what it said of itself; where it said nothing, ask it."""
         if greeting is not None:
             return self._greet(now, peer, greeting)
@@ -93,7 +95,7 @@ class Intake:
         self._dispatcher.probe(now, peer, coordinator.version, coordinator.snapshot())
         return None
 
-    def _probed(self, now: Seconds, reply: Reply, peer: Peer) -> list[Order] | None:
+    def _probed(self, now: Seconds, reply: Reply, peer: Peer) -> list[DriverCommand] | None:
         if peer.asked != reply.message or peer.client is not None:
             return None
         peer.asked = None
@@ -102,7 +104,7 @@ class Intake:
             return None
         return self._greet(now, peer, reply.greeting)
 
-    def _greet(self, now: Seconds, peer: Peer, said: Greeting) -> list[Order] | None:
+    def _greet(self, now: Seconds, peer: Peer, said: Greeting) -> list[DriverCommand] | None:
         greeting = checked_greeting(said, self._settings.max_samples)
         if isinstance(greeting, str):
             self._turn_away(now, peer, greeting)
@@ -123,13 +125,13 @@ class Intake:
         self._run.audit.say("turned away", now, node=peer.node, why=one_line(why))
 
     def _answer(
-        self, now: Seconds, reply: Reply, order: StartTraining, peer: Peer | None
-    ) -> list[Order]:
+        self, now: Seconds, reply: Reply, command: StartTraining, peer: Peer | None
+    ) -> list[DriverCommand]:
         coordinator, payload, spent = self._run.coordinator, reply.payload, spent_by(reply)
         size = 0 if payload is None else payload.size
-        update = self._update(reply, order, spent.get("epsilon"))
+        update = self._update(reply, command, spent.get("epsilon"))
         if isinstance(update, RefusedUpdate):
-            receipt = coordinator.refuse(now, order.client, order.task, update, bytes=size)
+            receipt = coordinator.refuse(now, command.client, command.task, update, bytes=size)
         else:
             file = None if payload is None else payload.file
             privacy = {"privacy": spent} if spent else {}
@@ -139,35 +141,35 @@ class Intake:
             peer.refused, peer.failures = None, 0
         elif peer is not None and refused is not None:
             peer.refused = f"{refused.reason.value}: {one_line(refused.message)}"
-        return receipt.orders
+        return receipt.commands
 
     def _update(
-        self, reply: Reply, order: StartTraining, epsilon: float | None
+        self, reply: Reply, command: StartTraining, epsilon: float | None
     ) -> Update | RefusedUpdate:
         """What came for a task, for the coordinator to check, or why it cannot be read."""
-        if reply.task not in (None, order.task):
-            why = f"the answer to task {order.task} says it is task {reply.task}"
+        if reply.task not in (None, command.task):
+            why = f"the answer to task {command.task} says it is task {reply.task}"
             return RefusedUpdate(reason=Refusal.UNEXPECTED_TASK, message=why)
         if reply.steps_done is None:
             why = "the answer has no steps_done, or one that is not a whole number; report it"
             return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=why)
         try:
-            tensors = self._tensors(reply, order)
+            tensors = self._tensors(reply, command)
         except LayoutMismatch as error:
             return RefusedUpdate(reason=Refusal.WRONG_LAYOUT, message=str(error))
         return Update(
-            client=order.client,
-            task=order.task,
-            version=order.version if reply.version is None else reply.version,
+            client=command.client,
+            task=command.task,
+            version=command.version if reply.version is None else reply.version,
             steps_done=reply.steps_done,
             tensors=tensors,
             compute_seconds=possible(reply.seconds),
             epsilon=epsilon,
         )
 
-    def _tensors(self, reply: Reply, order: StartTraining) -> FlatState | None:
+    def _tensors(self, reply: Reply, command: StartTraining) -> FlatState | None:
         coordinator = self._run.coordinator
-        start = self._run.starts[order.version]
+        start = self._run.starts[command.version]
         if self._settings.secure.enabled:
             return None  # the site keeps them until a sum is asked for
         if reply.steps_done == 0:
@@ -178,26 +180,26 @@ class Intake:
         return change_or_model(coordinator.payload, start, end, out=end)
 
     def _failed(
-        self, now: Seconds, order: StartTraining, peer: Peer | None, why: str
-    ) -> list[Order]:
+        self, now: Seconds, command: StartTraining, peer: Peer | None, why: str
+    ) -> list[DriverCommand]:
         """No update came: ask again while the site is there, but not for ever."""
         coordinator = self._run.coordinator
         if peer is not None:
             peer.failures += 1
         if peer is None or peer.failures >= self._settings.max_failures:
             self._give_up(now, peer)
-            return coordinator.lose(now, order.client, why=why)
-        self._dispatcher.hold(order.client, now + _RETRY.after(peer.failures))
-        return coordinator.lose_task(now, order.client, order.task, why=why)
+            return coordinator.lose(now, command.client, why=why)
+        self._dispatcher.hold(command.client, now + _RETRY.after(peer.failures))
+        return coordinator.lose_task(now, command.client, command.task, why=why)
 
-    def depart(self, now: Seconds, reply: Reply) -> list[Order] | None:
+    def depart(self, now: Seconds, reply: Reply) -> list[DriverCommand] | None:
         """A site has said, unasked, that its budget is spent."""
         peer = self._membership.peers.get(reply.node)
         return self._left(now, reply, reply.greeting.site or str(reply.node), peer)
 
     def _left(
         self, now: Seconds, reply: Reply, client: ClientId, peer: Peer | None
-    ) -> list[Order] | None:
+    ) -> list[DriverCommand] | None:
         """A site's privacy budget is spent: it takes no further part, and is not asked again."""
         if peer is not None:
             peer.client, peer.has_left = None, True
@@ -214,10 +216,10 @@ class Intake:
         privacy = {**spent_by(reply), "left": why}
         return coordinator.lose(now, client, why=why, privacy=privacy)
 
-    def _late(self, now: Seconds, reply: Reply, order: StartTraining, peer: Peer | None) -> None:
+    def _late(self, now: Seconds, reply: Reply, command: StartTraining, peer: Peer | None) -> None:
         """An answer nobody waits for any more; but who answers can take part again."""
         why = one_line(reply.error) if reply.error else "it came too late: the task was given up"
-        self._run.audit.say("ignored", now, who=order.client, task=order.task, why=why)
+        self._run.audit.say("ignored", now, who=command.client, task=command.task, why=why)
         if peer is not None and peer.client is None and reply.error is None:
             peer.ask_at = now
 

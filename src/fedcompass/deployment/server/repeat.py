@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.aggregation import FlatState
-from fedcompass.coordinator import Coordinator, Order
+from fedcompass.coordinator import Coordinator, DriverCommand
 from fedcompass.deployment.server.audit import Audit
 from fedcompass.errors import EventRefused, JournalError, ReplayMismatch
 from fedcompass.runs.codec import command_to_json, event_from_json
@@ -28,7 +28,7 @@ def repeat_journal(
     lines: Sequence[Line],
     update: Callable[[UpdateArrived], FlatState | None],
     audit: Audit,
-    carry_out: Callable[[list[Order]], object],
+    carry_out: Callable[[list[DriverCommand]], object],
 ) -> list[tuple[Command, dict[str, Any]]]:
     """Take a restored coordinator from the checkpoint to where the journal ends.
 
@@ -40,7 +40,7 @@ def repeat_journal(
         lines: what it has beyond the checkpoint.
         update: the tensors of an accepted update; None: its site has them.
         audit: gets the lines that are missing in it.
-        carry_out: called with each event's orders.
+        carry_out: called with each event's commands.
 
     Raises:
         JournalError: it is damaged, or does not follow from the checkpoint.
@@ -59,11 +59,11 @@ def repeat_journal(
             tensors = update(event)
         epsilon = line.record.get("privacy", {}).get("epsilon")
         try:
-            orders = coordinator.take_in_again(event, tensors, epsilon)
+            commands = coordinator.take_in_again(event, tensors, epsilon)
         except EventRefused as error:
             raise ReplayMismatch(f"{path} does not follow from the checkpoint: {error}") from None
         checking.check_complete(last=not entries)
-        carry_out(orders)
+        carry_out(commands)
     return checking.missing
 
 

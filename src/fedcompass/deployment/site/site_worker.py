@@ -104,7 +104,7 @@ class SiteWorker:
     def _outcome(self, request: _Request) -> dict[str, Any]:
         budget_spent = False
         try:
-            return self._carry_out(request)
+            return self._train(request)
         except torch.AcceleratorError:
             raise
         except FedcompassError as error:
@@ -116,7 +116,7 @@ class SiteWorker:
         told = one_line(without_folders(told, self._folders)) or "failed"
         return {"error": told, "budget_spent": budget_spent}
 
-    def _carry_out(self, request: _Request) -> dict[str, Any]:
+    def _train(self, request: _Request) -> dict[str, Any]:
         """Train from the model in a file, and write the answer's payload into another."""
         number, steps, layout = request["number"], request["steps"], self._rounds.layout
         told = (number, request["run"], steps, request["version"])

@@ -1,4 +1,4 @@
-"""Which sites are connected: one stream each, heartbeats up, orders down."""
+"""Which sites are connected: one stream each, heartbeats up, tasks down."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Session:
 
 
 class Attendance:
-    """The streams of the sites; `orders` are what a site is told first when it connects.
+    """The streams of the sites; `on_connect` is what a site is told first when it connects.
 
     The rest is as of `FederationService`.
     """
@@ -39,14 +39,14 @@ class Attendance:
     def __init__(
         self,
         layout: str,
-        orders: Callable[[str], list[pb.FromServer]],
+        on_connect: Callable[[str], list[pb.FromServer]],
         limits: Limits,
         notice: Callable[[str], None],
         changed: Callable[[], None],
         departed: "Callable[[Session], None]",
     ) -> None:
         self.sites: dict[str, Session] = {}  # connected now
-        self._layout, self._orders, self._limits = layout, orders, limits
+        self._layout, self._on_connect, self._limits = layout, on_connect, limits
         self._notice, self._changed, self._departed = notice, changed, departed
 
     def tell(self, site: str, message: pb.FromServer) -> bool:
@@ -134,7 +134,7 @@ class Attendance:
     async def _speak(self, session: Session, context: Context) -> None:
         """Send the welcome, what the site has not answered, and then what comes up."""
         welcome = pb.Welcome(protocol=WIRE_PROTOCOL, site=session.site)
-        first = [pb.FromServer(welcome=welcome), *self._orders(session.site)]
+        first = [pb.FromServer(welcome=welcome), *self._on_connect(session.site)]
         for message in first:
             await context.write(message.SerializeToString())
         while True:

@@ -235,14 +235,14 @@ class SiteLink:
         if task.refused:
             self._notice(f"the server refused the last answer: {task.refused}")
         self.task = task
-        self._work = asyncio.create_task(self._carry_out(task))
+        self._work = asyncio.create_task(self._do_task(task))
 
     def _drop_work(self) -> None:
         if self._work is not None:
             self._work.cancel()
         self.task = self._work = None
 
-    async def _carry_out(self, task: pb.Task) -> None:
+    async def _do_task(self, task: pb.Task) -> None:
         """Fetch, train, and keep the answer; a failure is an answer, too."""
         if (answer := await self._answer_to(task)) is not None:
             await self._keep(task, answer)

@@ -8,11 +8,20 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self, TypeAlias, overload
 
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.errors import SettingsError
 from fedcompass.privacy.account import PrivacyPlan
 from fedcompass.settings.aggregation import Payload
 from fedcompass.vocabulary import Seconds, Steps
 
-__all__ = ["EvalJob", "EvalResult", "Executor", "Job", "TrainJob", "TrainResult"]
+__all__ = [
+    "EvalJob",
+    "EvalResult",
+    "Executor",
+    "Job",
+    "TrainJob",
+    "TrainResult",
+    "check_options",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,3 +124,17 @@ class Executor(Protocol):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def check_options(executor: object, device: str, max_stack: int | None) -> None:
+    """Refuse a device or a stack that an executor, by its name or of one's own, does not have.
+
+    Raises:
+        SettingsError: naming it.
+    """
+    if max_stack is not None and (executor != "stacked" or max_stack < 1):
+        raise SettingsError(
+            f"max_stack is {max_stack}; allowed: at least 1, and with the stacked executor only"
+        )
+    if device != "cpu" and executor not in ("serial", "stacked"):
+        raise SettingsError(f"device is {device!r}; that goes with serial or stacked only")

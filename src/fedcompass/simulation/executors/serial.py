@@ -6,10 +6,10 @@ import torch
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.settings.training import LocalSettings
-from fedcompass.simulation.executors.carry_out import (
-    carry_out_evaluation,
-    carry_out_training,
+from fedcompass.simulation.executors.one_job import (
+    evaluate_one,
     one_thread,
+    train_one,
 )
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
@@ -46,10 +46,10 @@ class SerialExecutor(Executor):
         """Carry out the job now."""
         with one_thread():
             if isinstance(job, EvalJob):
-                return carry_out_evaluation(self.trainer, job)
+                return evaluate_one(self.trainer, job)
             if self._update is None:
                 self._update = self.trainer.layout.empty(job.start.trainable.device)
-            return carry_out_training(self.trainer, job, self._update)
+            return train_one(self.trainer, job, self._update)
 
     def close(self) -> None:
         """Forget the update."""

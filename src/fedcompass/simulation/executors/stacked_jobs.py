@@ -11,10 +11,10 @@ from torch import Tensor
 
 from fedcompass.errors import TaskFailed
 from fedcompass.settings.training import LocalSettings
-from fedcompass.simulation.executors.carry_out import (
-    begin_evaluation_of,
-    carry_out_training,
+from fedcompass.simulation.executors.one_job import (
+    begin_evaluating,
     one_thread,
+    train_one,
 )
 from fedcompass.simulation.executors.protocol import (
     EvalJob,
@@ -77,11 +77,11 @@ class RunContext:
     def train_alone(self, job: TrainJob) -> TrainResult:
         """Train one job without a stack."""
         trainer = self.trainer_alone()
-        return carry_out_training(trainer, job, trainer.layout.empty(job.start.trainable.device))
+        return train_one(trainer, job, trainer.layout.empty(job.start.trainable.device))
 
     def begin_alone(self, job: EvalJob) -> Callable[[], EvalResult]:
         """Start one evaluation without a stack; call what is given back for its result."""
-        return begin_evaluation_of(self.trainer_alone(), job)
+        return begin_evaluating(self.trainer_alone(), job)
 
     def trainer_alone(self) -> LocalTrainer:
         """What trains without a stack, built when it is first needed.

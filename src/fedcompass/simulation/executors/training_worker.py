@@ -18,7 +18,7 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError, TaskFailed
 from fedcompass.freed_memory import keep_freed_memory
-from fedcompass.simulation.executors.carry_out import carry_out_evaluation, carry_out_training
+from fedcompass.simulation.executors.one_job import evaluate_one, train_one
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job
 from fedcompass.simulation.executors.shared_memory import load_in_worker, shared_models
 from fedcompass.training.local import LocalTrainer
@@ -84,8 +84,8 @@ def serve(
 def _report(job: Job, trainer: LocalTrainer, start: FlatState, update: FlatState) -> Report:
     try:
         if isinstance(job, EvalJob):
-            return carry_out_evaluation(trainer, replace(job, state=start))
-        return Trained(carry_out_training(trainer, replace(job, start=start), update).seconds)
+            return evaluate_one(trainer, replace(job, state=start))
+        return Trained(train_one(trainer, replace(job, start=start), update).seconds)
     except Exception as error:
         return _failed(error)
 

@@ -11,10 +11,10 @@ from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, TrainJ
 from fedcompass.training.evaluation import begin_evaluation, evaluate_clients
 from fedcompass.training.local import LocalTrainer
 
-__all__ = ["begin_evaluation_of", "carry_out_evaluation", "carry_out_training", "one_thread"]
+__all__ = ["begin_evaluating", "evaluate_one", "train_one", "one_thread"]
 
 
-def carry_out_training(trainer: LocalTrainer, job: TrainJob, out: FlatState) -> TrainResult:
+def train_one(trainer: LocalTrainer, job: TrainJob, out: FlatState) -> TrainResult:
     """Train a job's client and write the update into `out`."""
     began = time.perf_counter()
     update = trainer.train(
@@ -30,12 +30,12 @@ def carry_out_training(trainer: LocalTrainer, job: TrainJob, out: FlatState) -> 
     return TrainResult(update=update, steps=job.steps, seconds=time.perf_counter() - began)
 
 
-def carry_out_evaluation(trainer: LocalTrainer, job: EvalJob) -> EvalResult:
+def evaluate_one(trainer: LocalTrainer, job: EvalJob) -> EvalResult:
     """Measure a job's model."""
-    return begin_evaluation_of(trainer, job)()
+    return begin_evaluating(trainer, job)()
 
 
-def begin_evaluation_of(trainer: LocalTrainer, job: EvalJob) -> Callable[[], EvalResult]:
+def begin_evaluating(trainer: LocalTrainer, job: EvalJob) -> Callable[[], EvalResult]:
     """Start measuring a job's model; what is given back is called for the result."""
     began = time.perf_counter()
     measured = begin_evaluation(trainer, job.state, trainer.problem.test, job.metrics)
