@@ -206,20 +206,12 @@ class GrpcTransport:
         self._wake.set()
 
     def _publish(self, assignment: Assignment) -> tuple[str, int]:
-        """Put a model on disk for sites to fetch, unless it is the one before."""
+        """Let sites fetch a model, unless it is the one before."""
         version = (assignment.run, assignment.version)
         if self._published is None or self._published[:2] != version:
-            try:
-                pieces = payload_pieces(self._layout, "model", assignment.model)
-                self._published = (*version, *self._service.publish(pieces))
-            except OSError as error:
-                raise self._unwritable(error) from None
+            pieces = payload_pieces(self._layout, "model", assignment.model)
+            self._published = (*version, *self._service.publish(pieces))
         return self._published[2:]
-
-    def _unwritable(self, error: OSError) -> RunFolderError:
-        return RunFolderError(
-            f"{self._folder} cannot be written: {error.strerror}; free some space, then resume"
-        )
 
     def _call(self, work: "Coroutine[Any, Any, _T]") -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -292,7 +284,9 @@ class GrpcTransport:
                 f"another process serves sites from {self._folder}; stop it first"
             ) from None
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise RunFolderError(
+                f"{self._folder} cannot be written: {error.strerror}; free some space, then resume"
+            ) from None
 
     def _give_up_waiting(self) -> None:
         """What nobody has dealt with gets no receipt: its site keeps it."""

@@ -38,6 +38,7 @@ __all__ = ["SiteLink", "Train", "is_admitted"]
 
 _BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
+_FORCED_AFTER: Seconds = 2.0  # answers that have no receipt by then
 
 _GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
 
@@ -248,10 +249,9 @@ class SiteLink:
             await self._keep(task, answer)
         self.task = self._work = None
         self._to_send.set()
-        if answer is None:
-            return
+        await asyncio.sleep(_FORCED_AFTER)  # it is sent meanwhile
         try:
-            await asyncio.to_thread(self._outbox.force, task.id)  # while it is sent
+            await asyncio.to_thread(self._outbox.force, task.id)
         except OSError as error:
             self._notice(f"an answer may not outlive a power failure until it is sent: {error}")
 
