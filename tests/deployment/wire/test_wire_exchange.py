@@ -235,6 +235,40 @@ async def test_an_answer_that_cannot_be_written_down_is_sent_again(
             assert sum("No space left" in notice for notice in server.notices) == 2
 
 
+def test_an_upload_that_the_server_ends_early_is_tried_again_on_the_same_connection(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, failures = ArrivingFile.add, [OSError(28, "No space left on device")] * 3
+
+    def full_at_first(self: ArrivingFile, piece: bytes) -> None:
+        if "uploads" in self.path.parts and self.offset > 0 and failures:
+            raise failures.pop()
+        add(self, piece)
+
+    monkeypatch.setattr(ArrivingFile, "add", full_at_first)
+
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server") as server,
+            attending(papers, "north", tmp_path / "north", server.address) as site,
+        ):
+            server.give("north")
+            await until(lambda: server.received)
+            assert [content for _, content in server.received] == [UPDATE]
+            connected, *tries = site.notices
+            assert connected == "connected as north"
+            # What the site hears depends on whether its next piece was under way.
+            assert len(tries) == 3
+            assert set(tries) <= {
+                "no connection to the server: the server cannot go on now; try again",
+                "the server ended a call before all was sent (its log may say why); trying again",
+            }
+            told = "the server could not serve north: [Errno 28] No space left on device"
+            assert server.notices == [told] * 3
+
+    play(scene())
+
+
 @played
 async def test_an_upload_goes_on_where_its_connection_broke(papers: Papers, tmp_path: Path) -> None:
     async with serving(papers, tmp_path / "server") as server:

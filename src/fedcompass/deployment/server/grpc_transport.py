@@ -123,6 +123,10 @@ class GrpcTransport:
             raise TransportBroken("the server's network thread has ended; see its log")
         return set(self._service.sites)
 
+    def is_revoked(self, node: NodeId) -> bool:
+        """Whether a site is on the roster no longer."""
+        return not self._service.is_listed(str(node))
+
     def departures(self) -> list[Reply]:
         """The sites that came only to say that they take no further part, since the last call."""
         with self._lock:
@@ -263,8 +267,10 @@ class GrpcTransport:
         started.set_result(None)
         await self._stop.wait()
         self._give_up_waiting()
-        await server.stop(_GRACE)
+        stopping = asyncio.create_task(server.stop(3 * _GRACE))  # from now on it takes no calls
+        await service.end_calls(_GRACE)  # what gRPC has to end, it logs as an error
         self._give_up_waiting()
+        await stopping
         await service.close()
 
     def _open(self) -> FederationService:

@@ -72,7 +72,7 @@ class FederationService:
         shutil.rmtree(folder / "models", ignore_errors=True)  # of an earlier version
         self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
         self._attendance = Attendance(layout, self._orders, self.limits, notice, changed, departed)
-        self._visitors = Visitors(roster, self.limits)
+        self._roster, self._visitors = roster, Visitors(roster, self.limits)
         self._sum: SumRound | None = None  # under way
         self._reviews = asyncio.get_running_loop().create_task(self._review())
 
@@ -80,6 +80,10 @@ class FederationService:
     def sites(self) -> dict[str, Session]:
         """Those connected now."""
         return self._attendance.sites
+
+    def is_listed(self, site: str) -> bool:
+        """Whether a site is on the roster."""
+        return site in self._roster.roster.names.values()
 
     def publish(self, pieces: Pieces) -> tuple[str, int]:
         """Let sites fetch a model, whose pieces nobody may change; its digest and size."""
@@ -132,6 +136,10 @@ class FederationService:
     def keep_models(self, digests: set[str]) -> None:
         """Forget the models that neither an open task nor the caller needs."""
         self._models.keep_only(digests | self._book.models)
+
+    async def end_calls(self, grace: Seconds) -> None:
+        """End the calls that are under way; transfers have so long to end by themselves."""
+        await self._visitors.end_all(grace)
 
     async def close(self) -> None:
         """Let go of the folder; no call may be under way any more."""
