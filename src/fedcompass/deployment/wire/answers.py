@@ -20,7 +20,7 @@ from fedcompass.errors import WireError
 
 __all__ = ["Answers", "Receive", "Received", "Verdict"]
 
-_FORCED_BYTES = 8 << 20  # are forced to the disk while more of an answer comes in
+_FORCED_BYTES = 16 << 20  # are forced to the disk while more of an answer comes in
 
 
 @dataclass(frozen=True, slots=True)
