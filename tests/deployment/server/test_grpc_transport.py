@@ -202,6 +202,22 @@ def test_waiting_ends_when_an_answer_arrives(papers: Papers, tmp_path: Path) -> 
         assert monotonic() - began < SOON / 2
 
 
+def test_a_server_that_stops_ends_its_calls_without_an_error_in_its_log(
+    papers: Papers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(papers, tmp_path / "s") as transport:
+        sites = [Site(papers, name, tmp_path / name, transport.port) for name in ("north", "south")]
+        try:
+            until(lambda: len(transport.nodes()) == 2)
+            pulled(transport, push(transport, 1))  # north waits for the receipt
+            transport.close()
+        finally:
+            for site in sites:
+                site.stop()
+    assert [site.unanswered for site in sites] == [1, 0]
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 def test_an_answer_without_a_receipt_comes_again_to_the_next_server(
     papers: Papers, tmp_path: Path
 ) -> None:
