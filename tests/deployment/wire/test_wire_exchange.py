@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.deployment.wire.loopback_wire import (
+    LONGEST,
     MODEL,
     UPDATE,
     Papers,
@@ -21,9 +22,11 @@ from tests.deployment.wire.loopback_wire import (
     play,
     played,
     serving,
+    to_end,
     until,
 )
 
+from fedcompass.deployment.supervision import free_port
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.arriving import ArrivingFile
@@ -76,7 +79,8 @@ async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched
     papers: Papers, tmp_path: Path
 ) -> None:
     async with AsyncExitStack() as stack:
-        async with serving(papers, tmp_path / "server") as server:
+        port, folder = free_port(), tmp_path / "server"
+        async with serving(papers, folder, port=port) as server:
             to_site = attending(papers, "north", tmp_path / "north", server.address)
             site = await stack.enter_async_context(to_site)
             link = site.link
@@ -93,7 +97,6 @@ async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched
         await until(lambda: link.name is None)
         closed.set()
         await asyncio.sleep(0.1)
-        port, folder = server.port, tmp_path / "server"
         again = await stack.enter_async_context(serving(papers, folder, port=port))
         await until(lambda: again.received)
         assert [content for _, content in again.received] == [UPDATE]
@@ -241,8 +244,11 @@ async def test_an_upload_goes_on_where_its_connection_broke(papers: Papers, tmp_
         task = server.give("north")
         first = cut(UPDATE)[:2]
         async with calling(papers, "north", server.address) as caller:
+            call = caller.open_submit()
+            await caller.write(call, answer_to(task.id), *first)
+            await call.done_writing()  # the server waits for more: it has not ended the call
             with pytest.raises(grpc.aio.AioRpcError, match="send the rest"):
-                await caller.submit(answer_to(task.id), *first)
+                await to_end(call)
         async with calling(papers, "north", server.address) as caller:
             reply = await caller.submit(answer_to(task.id))
             assert reply.proceed.offset == sum(map(len, first))
@@ -300,7 +306,7 @@ def test_an_answer_is_sent_while_it_is_forced_to_the_sites_disk(
 
     def slow_at_the_site(handle: int) -> None:
         if Path(f"/proc/self/fd/{handle}").readlink().suffix == ".payload":
-            in_time.append(received.wait(10))
+            in_time.append(received.wait(LONGEST))
         fsync(handle)
 
     monkeypatch.setattr("os.fsync", slow_at_the_site)
