@@ -152,14 +152,16 @@ def test_a_run_of_processes_can_be_resumed_serially(tmp_path: Path) -> None:
 def started_in_another_process(
     folder: Path, executor: str
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A run that takes some seconds, with a checkpoint every 0.1 s, as a shell would start it."""
+    """A run that never comes to its end, with a checkpoint every 0.1 s, as a shell starts it."""
     script = (
         "import time\n"
+        "from itertools import chain, repeat\n"
         "from tests.simulation.tiny_runs import eventful, problem, simulate\n"
+        "pauses = chain(repeat(0.1, 20), repeat(1000))\n"
         "if __name__ == '__main__':\n"
         f"    simulate(eventful('fedcompass'), problem=problem(), folder={str(folder)!r},\n"
         f"        executor={executor!r}, workers=2, checkpoint_every=0.1,\n"
-        "        on_progress=lambda _: time.sleep(0.1))\n"
+        "        on_progress=lambda _: time.sleep(next(pauses)))\n"
     )
     path = folder.with_suffix(".py")
     path.write_text(script)
