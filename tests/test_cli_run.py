@@ -54,6 +54,7 @@ def test_a_run_says_how_much_of_the_waiting_was_by_plan() -> None:
     assert "of their time\n" in output
 
 
+@pytest.mark.whatever_is_learned
 def test_a_private_run_says_what_each_client_has_spent() -> None:
     few = ["--set", "privacy.epsilon=2", "--set", "model=linear", "--set", "local.batch_size=8"]
     lines = fedcompass("run", *few, "--horizon", "2", "--executor", "serial").output.splitlines()
@@ -66,6 +67,7 @@ def test_a_private_run_says_what_each_client_has_spent() -> None:
     assert [f"{value:.2f}" for value in summary["epsilon_per_client"]] == spent.split()[3:]
 
 
+@pytest.mark.whatever_is_learned
 def test_run_says_what_it_did_and_keeps_a_record() -> None:
     output = fedcompass("run", *QUICK).output
     assert output.startswith(
@@ -206,6 +208,7 @@ def test_one_is_not_told_in_the_plural() -> None:
     assert "  global updates     1 from 1 client update\n" in said.output
 
 
+@pytest.mark.whatever_is_learned
 def test_compare_gives_the_same_numbers_with_two_processes() -> None:
     arguments = ["compare", "--strategies", "fedavg,fedcompass", "--seeds", "1", "--horizon", "3"]
     one = fedcompass(*arguments, "--workers", "1", "--name", "one").stdout
@@ -233,6 +236,7 @@ def test_a_run_stopped_before_its_first_task_leaves_nothing_that_is_in_the_way(
     assert not Path("runs/early").exists()
 
 
+@pytest.mark.whatever_is_learned
 def test_a_stopped_comparison_goes_on_to_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--strategies", "fedavg,fedcompass", "--seeds", "2", "--horizon", "3"]
     whole = fedcompass("compare", *arguments, "--workers", "1", "--name", "whole").stdout
@@ -374,6 +378,7 @@ def test_compare_refuses_what_it_sets_itself_and_an_existing_folder() -> None:
         fedcompass("compare", "--name", "two")
 
 
+@pytest.mark.whatever_is_learned
 def test_compare_takes_a_files_strategy_settings_where_they_fit() -> None:
     Path("e.toml").write_text('horizon = 2.0\n[strategy]\nname = "fedcompass"\nmin_steps = 4\n')
     arguments = ("--strategies", "fedavg,fedcompass", "--seeds", "1", "--workers", "1")
