@@ -142,9 +142,33 @@ def test_resume_takes_no_settings() -> None:
         fedcompass("run", "--resume", "runs/x", "--seed", "1")
 
 
+HELD = """
+from pathlib import Path
+from time import sleep
+from torch import nn
+
+class Held(nn.Linear):
+    calls = 0
+
+    def forward(self, inputs):
+        Held.calls += 1
+        while Held.calls > 200 and Path("hold").exists():
+            sleep(0.01)
+        return super().forward(inputs.flatten(1))
+
+def net(classes):
+    return Held(784, classes)
+"""
+
+
 @pytest.mark.whatever_is_learned
-def test_a_run_stopped_by_ctrl_c_says_how_to_go_on_and_ends_the_same() -> None:
-    arguments = ["--horizon", "15", "--executor", "serial"]
+def test_a_run_stopped_by_ctrl_c_says_how_to_go_on_and_ends_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("held.py").write_text(HELD)
+    Path("hold").touch()  # it does not come to its end before it is stopped
+    arguments = ["--horizon", "10", "--executor", "serial", "--model", "./held.py:net"]
     command = [sys.executable, "-m", "fedcompass", "run", "--name", "stopped", *arguments]
     with started(command, stderr=subprocess.PIPE) as process:
         metrics = Path("runs/stopped/journal.jsonl")
@@ -156,8 +180,10 @@ def test_a_run_stopped_by_ctrl_c_says_how_to_go_on_and_ends_the_same() -> None:
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert errors.endswith("stopped. To go on: fedcompass run --resume runs/stopped\n")
+    Path("hold").unlink()
     fedcompass("run", "--resume", "runs/stopped", "--executor", "serial")
     fedcompass("run", "--name", "whole", *arguments)
+    sys.modules.pop("held")
     for name in ("journal.jsonl", "metrics.jsonl", "summary.json", "final.safetensors"):
         assert Path("runs/stopped", name).read_bytes() == Path("runs/whole", name).read_bytes()
 
