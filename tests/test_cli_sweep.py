@@ -49,6 +49,7 @@ def fedcompass(*arguments: str, code: int = 0) -> Result:
     return result
 
 
+@pytest.mark.whatever_is_learned
 def test_a_sweep_runs_each_experiment_once_and_says_how_to_see_them() -> None:
     result = fedcompass("sweep", "small.toml", "--executor", "serial")
     see = "4 of 4 done; see them: fedcompass table small.toml\n"
@@ -79,6 +80,7 @@ def test_a_spent_budget_is_no_failure() -> None:
     assert result.stdout.endswith("\n0 of 4 done; the same command goes on\n")
 
 
+@pytest.mark.whatever_is_learned
 def test_a_failed_run_is_named_and_makes_the_exit_code_one() -> None:
     model = "tests.sweeps.small_sweeps:network"
     Path("small.toml").write_text(FILE.replace("horizon =", f'model = "{model}"\nhorizon ='))

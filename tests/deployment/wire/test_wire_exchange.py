@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.deployment.wire.loopback_wire import (
+    LONGEST,
     MODEL,
     UPDATE,
     Papers,
@@ -20,9 +21,11 @@ from tests.deployment.wire.loopback_wire import (
     play,
     played,
     serving,
+    to_end,
     until,
 )
 
+from fedcompass.deployment.supervision import free_port
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.arriving import ArrivingFile
@@ -74,7 +77,8 @@ async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched
     papers: Papers, tmp_path: Path
 ) -> None:
     async with AsyncExitStack() as stack:
-        async with serving(papers, tmp_path / "server") as server:
+        port, folder = free_port(), tmp_path / "server"
+        async with serving(papers, folder, port=port) as server:
             to_site = attending(papers, "north", tmp_path / "north", server.address)
             site = await stack.enter_async_context(to_site)
             link = site.link
@@ -91,7 +95,6 @@ async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched
         await until(lambda: link.name is None)
         closed.set()
         await asyncio.sleep(0.1)
-        port, folder = server.port, tmp_path / "server"
         again = await stack.enter_async_context(serving(papers, folder, port=port))
         await until(lambda: "north" in again.service.sites)
         again.service.publish([MODEL])  # as a server that goes on with a run does
@@ -275,8 +278,11 @@ async def test_an_upload_goes_on_where_its_connection_broke(papers: Papers, tmp_
         task = server.give("north")
         first = cut(UPDATE)[:2]
         async with calling(papers, "north", server.address) as caller:
+            call = caller.open_submit()
+            await caller.write(call, answer_to(task.id), *first)
+            await call.done_writing()  # the server waits for more: it has not ended the call
             with pytest.raises(grpc.aio.AioRpcError, match="send the rest"):
-                await caller.submit(answer_to(task.id), *first)
+                await to_end(call)
         async with calling(papers, "north", server.address) as caller:
             reply = await caller.submit(answer_to(task.id))
             assert reply.proceed.offset == sum(map(len, first))
@@ -337,7 +343,8 @@ def test_an_answer_is_forced_to_the_sites_disk_only_if_its_receipt_is_slow_to_co
             forced.append(path.name)
 
     monkeypatch.setattr("os.fsync", note)
-    monkeypatch.setattr("fedcompass.deployment.wire.site_link._FORCED_AFTER", 0.3)
+    delay = "fedcompass.deployment.wire.site_link._FORCED_AFTER"
+    monkeypatch.setattr(delay, LONGEST)
 
     async def scene() -> None:
         async with (
@@ -347,6 +354,8 @@ def test_an_answer_is_forced_to_the_sites_disk_only_if_its_receipt_is_slow_to_co
             server.give("north", 1)
             await until(lambda: server.received)
             await until(lambda: not list((tmp_path / "north" / "answers").iterdir()))
+            assert forced == []
+            monkeypatch.setattr(delay, 0.0)
             receive, slow = server.answers.receive, asyncio.Event()
 
             async def receive_late(received: Received) -> Verdict:
