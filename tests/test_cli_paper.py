@@ -100,7 +100,7 @@ def test_show_puts_the_paper_beside_its_formulas_and_its_authors_code(folder: Pa
 
 
 def test_another_profile_is_one_line() -> None:
-    with pytest.raises(SettingsError, match="--profile is 'as-told'; allowed: as-written, as-run"):
+    with pytest.raises(SettingsError, match="--profile is 'as-told'; allowed: as-written "):
         paper("show", "table-1", "--profile", "as-told")
     with pytest.raises(SettingsError, match="habits has no profile as-run; it is for tables"):
         paper("run", "habits", "--profile", "as-run")
