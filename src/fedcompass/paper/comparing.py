@@ -158,6 +158,11 @@ class ComparedTable:
         """One row of one cell."""
         return self.found[cell, row]
 
+    def showing(self, rows: Sequence[str]) -> "ComparedTable":
+        """Some of its rows, with the numbers that they have among all."""
+        found = {key: item for key, item in self.found.items() if key[1] in rows}
+        return replace(self, entry=replace(self.entry, rows=tuple(rows)), found=found)
+
     def some(self, rows: Iterable[str], speed: str | None = None) -> list[Compared]:
         """These rows of the cells of one speed, or of all."""
         cells = [cell for cell in self.cells if speed in (None, cell.speed)]

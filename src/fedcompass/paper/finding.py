@@ -21,6 +21,7 @@ from fedcompass.paper.comparing import (
     reached_soon,
 )
 from fedcompass.paper.entries import entry_named
+from fedcompass.paper.entry import Entry
 from fedcompass.paper.hyperparameters import as_run, row_horizons
 from fedcompass.paper.rendering import (
     BY_MISSES,
@@ -75,8 +76,8 @@ class Finding:
 
     def lines(self) -> Iterator[str]:
         """The finding in sentences, each with its numbers."""
-        for row, name in _ASYNCHRONOUS.items():
-            yield from _reached_lines("Exponential speeds", row, name, self.written, self.as_run)
+        table, mini = entry_named("table-1"), entry_named("table-1-mini")
+        yield from self.about(table, table.cells)
         yield self._lengths()
         for speed, word in SPEED_WORDS.items():
             yield (
@@ -93,9 +94,20 @@ class Finding:
             yield f"Exponential speeds, FedCompass against {name}: {told}."
         yield self._complete()
         if self._mini[1].has_runs(self._mini[1].cells):
-            where = "Bundled sixth of MNIST, ten clients of exponential speed"
-            for row, name in _NAMES.items():
-                yield from _reached_lines(where, row, name, *self._mini)
+            yield from self.about(mini, mini.cells)
+
+    def about(self, entry: Entry, cells: Sequence[Cell]) -> Iterator[str]:
+        """The sentences that rows of some cells bear on first: how many runs reach the target."""
+        mini = "Bundled sixth of MNIST, ten clients of exponential speed"
+        tables = {
+            "table-1": ("Exponential speeds", _ASYNCHRONOUS, (self.written, self.as_run)),
+            "table-1-mini": (mini, _NAMES, self._mini),
+        }
+        where, names, both = tables.get(entry.name, ("", {}, self._mini))
+        rows = [row.partition("@")[0] for row in entry.rows]
+        if any(cell.speed == "exp" and cell in both[0].cells for cell in cells):
+            for row, name in names.items():
+                yield from _reached_lines(where, row, name, *both) if row in rows else ()
 
     def _some(self, name: str, rows: Sequence[str], speed: str | None) -> list[Compared]:
         """Rows by their plain names, of the cells of one speed or all."""

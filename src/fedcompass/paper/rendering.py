@@ -33,6 +33,7 @@ __all__ = [
     "seed_grids",
     "summary_lines",
     "table_grids",
+    "version",
     "with_spread",
     "wins_grids",
 ]
@@ -63,7 +64,9 @@ def table_grids(
 
 
 def grids(comparison: ComparedTable, as_run: ComparedTable | None = None) -> Iterator[TextTable]:
-    """A table per block and number of clients: for each speed paper, ours and whether they agree.
+    """A table per block and number of clients: for each speed paper and ours, with a mark.
+
+    =, ≠ and ~: the order relative to the reference is the paper's, is not, is a tie.
 
     With `as_run`, the same table as the authors ran it: paper, as written, as run. Blocks without
     any run are left out, unless there is none at all.
@@ -112,9 +115,14 @@ def _headings(comparison: ComparedTable, as_run: ComparedTable | None, cell: Cel
     if not comparison.entry.numbers:
         return [cell.speed]
     paper = f"{cell.speed}: paper"
-    if as_run is None:
-        return [paper, "ours", "agree?"]
-    return [paper, "as written", *(["as run"] if as_run.has_runs([cell]) else [])]
+    beside = ["as run"] if as_run is not None and as_run.has_runs([cell]) else []
+    return [paper, version(comparison.entry), *beside]
+
+
+def version(entry: Entry) -> str:
+    """What stands in its column: runs as written, as run, or ours, each by what is after its @."""
+    choices = {row.partition("@")[2] for row in entry.rows}
+    return {"": "as written", "as-run": "as run"}.get("+".join(choices), "ours")
 
 
 def _columns(
@@ -122,13 +130,10 @@ def _columns(
 ) -> list[str]:
     """What a row shows in a cell: the paper's number, ours, and whether the orders agree."""
     entry, item = comparison.entry, comparison.at(cell, row)
-    ours = our_value(item, entry.quantity)
     if not entry.numbers:
-        return [ours]
-    if as_run is None:
-        return [paper_value(item.printed), ours, item.agree]
+        return [our_value(item, entry.quantity)]
     both = [item]
-    if as_run.has_runs([cell]):
+    if as_run is not None and as_run.has_runs([cell]):
         both.append(as_run.at(cell, as_run.entry.rows[entry.rows.index(row)]))
     marked = [f"{our_value(one, entry.quantity)} {_MARKS[one.agree]}" for one in both]
     return [paper_value(item.printed), *marked]
@@ -140,9 +145,7 @@ def _correlations(
     line = ["rank correlation"]
     for cell in cells:
         values = [comparison.correlation(cell)]
-        if as_run is None:
-            values.append(None)  # below agree?
-        elif as_run.has_runs([cell]):
+        if as_run is not None and as_run.has_runs([cell]):
             values.append(as_run.correlation(cell))
         line += ["", *("" if value is None else f"{value:.2f}" for value in values)]
     return line
@@ -292,7 +295,7 @@ def _wins_grid(comparison: ComparedTable, dataset: str) -> TextTable:
     reference, timed, printed = entry.reference, entry.quantity == "time", bool(entry.numbers)
     header, rows = ["of"], [[row] for row in entry.rows if row != reference]
     for heading, speed in _speeds(comparison).items():
-        header += [f"{heading}: paper", "ours"] if printed else [heading]
+        header += [f"{heading}: paper", version(entry)] if printed else [heading]
         header += ["shorter"] if timed else []
         for line in rows:
             items = comparison.some(line[:1], speed)
@@ -306,8 +309,8 @@ def _wins_grid(comparison: ComparedTable, dataset: str) -> TextTable:
             line.append(_same_order(comparison.some(line[:1])))
     missed = (
         ", of those where one of the two reached the target; a seed that missed counts at the "
-        f"longest horizon of its cell{' (ours, same order)' if printed else ''}; shorter: what "
-        "both had reached by the shorter of their horizons"
+        f"longest horizon of its cell{f' ({version(entry)}, same order)' if printed else ''}; "
+        "shorter: what both had reached by the shorter of their horizons"
     )
     return TextTable(
         f"{dataset}: cells in which {reference} is ahead{missed if timed else ''}",
