@@ -6,6 +6,7 @@ from numpy.random import RandomState
 from fedcompass.as_run import AS_RUN, HABITS, Setup, fixed_fleet, habits
 from fedcompass.experiment import Experiment
 from fedcompass.paper.cells import Cell
+from fedcompass.paper.entries import entry_named
 from fedcompass.paper.hyperparameters import ALGORITHMS, row_horizons, settings_of
 from fedcompass.settings.simulation import FleetSettings
 from fedcompass.simulation.fleet import Fleet
@@ -105,6 +106,13 @@ def test_what_is_given_wins_over_the_profile() -> None:
     assert list(given.fleet.paces or ()) == [1, 2, 3, 4, 5]
     assert given.strategy["staleness"] == {"kind": "constant"}
     assert given.chosen_strategy().scheduling.model_dump()["warm_up"] == "min"
+
+
+def test_as_written_is_another_name_of_the_profile_paper() -> None:
+    assert Experiment(profile="as-written") == Experiment(profile="paper")
+    assert Experiment(profile="as-written").key() == Experiment().key()
+    table = entry_named("table-1")
+    assert table.under("as-written") == table.under("paper") == table
 
 
 def test_habits_together_are_each_of_them() -> None:

@@ -22,17 +22,23 @@ with warnings.catch_warnings():
 
 EXP = Cell("mnist-class", 5, "exp")
 SHOWN = """\
-mnist-class, m=5: time to 90%, fedcompass = 1; within 15 mean rounds
-method            exp: paper      ours  agree?
-fedavg                  4.32  4.00 2/2     yes
+mnist-class, m=5: time to 90%, fedcompass = 1; within 15 mean rounds (58 for fedavg)
+method            exp: paper  as written
+fedavg                  4.32  4.00 2/2 =
 fedavgm                 4.23         ·
-fedasync                2.35     - 0/2     yes
+fedasync                2.35     - 0/2 =
 fedbuff                 1.81         ·
 fedat                   3.07         ·
 fedcompass              1.00  1.00 2/2
 fedcompass+m            0.81         ·
 fedcompass+n            0.94         ·
-rank correlation                  0.50
+rank correlation                    0.50
+"""
+SOME_ROWS = """\
+method            exp: paper  as written
+fedavg                  4.32  4.00 2/2 =
+fedasync                2.35     - 0/2 =
+rank correlation
 """
 
 
@@ -74,7 +80,7 @@ def test_show_prints_paper_ours_and_whether_they_agree(folder: Path) -> None:
 
 
 AS_RUN = """\
-mnist-class, m=5: time to 90%, fedcompass = 1; within 15 mean rounds, as run 80 mean rounds
+within 15 mean rounds (58 for fedavg), as run 80 mean rounds
 method            exp: paper  as written      as run
 fedavg                  4.32  4.00 2/2 =  5.00 1/1 =
 fedavgm                 4.23         ·           ·
@@ -93,13 +99,38 @@ def test_show_puts_the_paper_beside_its_formulas_and_its_authors_code(folder: Pa
     assert "orders relative to fedcompass that are the paper's" in output
     counted = [text.split() for text in output.splitlines() if text.startswith("all  ")]
     own_time, same_time = ["all", "4/6", "3/3"], ["all", "4/6", "2/3"]
-    assert counted == [["all", "2/2", "1/2"], own_time, same_time]
+    assert counted == [["all", "2/2", "(1)", "1/2"], own_time, same_time]
+    assert output.count("runs that reached the target by the shortest horizon") == 1
     alone = paper(*shown, "--profile", "as-run").output
-    assert "fedavg@as-run              4.32  5.00 1/1     yes" in alone
+    assert "fedavg@as-run              4.32  5.00 1/1 =" in alone
+    assert "exp: paper      as run" in alone
+    some = paper(*shown, "--rows", "fedasync", "--profile", "as-run").output
+    assert "fedasync@as-run" in some
+    assert "fedavg@as-run" not in some.partition("rank correlation")[2]
+
+
+def test_show_prints_some_rows_with_the_numbers_they_have_among_all(folder: Path) -> None:
+    shown = ("--results", str(folder), "--cells", str(EXP), "--rows", "fedasync,fedavg")
+    assert SOME_ROWS in paper("show", "table-1", *shown).output
+    assert "fedavgm" not in paper("show", "figure-6", "--rows", "fedavg").output
+    with pytest.raises(SettingsError, match="table-1 has no row 'fedprox'"):
+        paper("show", "table-1", "--rows", "fedprox")
+    with pytest.raises(SettingsError, match="--rows is for entries of kind table or curves; find"):
+        paper("show", "finding", "--rows", "fedavg")
+
+
+def test_show_explains_its_signs_and_folds_long_lines(folder: Path) -> None:
+    output = paper("show", "table-1", "--results", str(folder)).output
+    assert "rank correlation: of the paper's column and ours" in output.replace("\n", " ")
+    lines = paper("show", "table-1", "--results", str(RESULTS)).output.splitlines()
+    assert max(len(text) for text in lines if "  " not in text) <= 120
+    habits = paper("show", "habits", "--results", str(RESULTS), "--cells", str(EXP)).output
+    assert "ours: as written, but for what a row names after its @" in habits
+    assert "agree?" not in habits
 
 
 def test_another_profile_is_one_line() -> None:
-    with pytest.raises(SettingsError, match="--profile is 'as-told'; allowed: as-written, as-run"):
+    with pytest.raises(SettingsError, match="--profile is 'as-told'; allowed: as-written "):
         paper("show", "table-1", "--profile", "as-told")
     with pytest.raises(SettingsError, match="habits has no profile as-run; it is for tables"):
         paper("run", "habits", "--profile", "as-run")
@@ -152,10 +183,12 @@ def test_run_dry_says_what_is_missing_and_what_it_costs(folder: Path) -> None:
     output = paper(*arguments, "--results", str(folder)).output
     assert f"table-1: 6 of 16 runs are in {folder}/" in output
     heading, *_, total = output.splitlines()[1:]
-    assert heading.split("  ")[-2:] == ["local steps, at least", "at most"]
-    name, runs, least, most = total.split()
+    assert heading.split("  ")[-1] == "local steps, at most"  # a run of times ends at its target
+    name, runs, most = total.split()
     assert (name, runs) == ("all", "10")
-    assert float(least) == 0 < float(most.replace(",", ""))  # a run of times ends at its target
+    assert float(most.replace(",", "")) > 0
+    tops = paper("run", "table-14", *arguments[2:], "--results", str(folder)).output
+    assert "local steps, at least  " in tops
 
 
 def test_run_show_and_plot_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,10 +200,27 @@ def test_run_show_and_plot_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     first = paper(*arguments)
     assert first.exit_code == 0
     assert "[2/2] mini-class/m=5/homo fedcompass seed 0: " in first.output
+    assert "80%" in first.output.partition("seed 0: ")[2].partition(", top")[0]
     assert "all runs are there; see: fedcompass paper show table-1-mini" in first.output
+    assert first.output.splitlines()[-1] == "stored in results/mnist-mini.jsonl"
     assert "table-1-mini: 2 of 2 runs are in results/" in paper(*arguments).output
     shown = paper("show", "table-1-mini").output
     assert "partial: 0 of 8 cells" in shown
+
+
+def test_run_ends_with_the_sentences_of_the_finding_that_its_runs_are_counted_in(
+    folder: Path,
+) -> None:
+    records = [line(EXP, "fedcompass@as-run", seed, 100, 0.91) for seed in (0, 1)]
+    write_store(folder / "mnist-as-run.jsonl", records)
+    arguments = ("--rows", "fedcompass", "--cells", str(EXP), "--seeds", "2")
+    output = paper("run", "table-1", *arguments, "--results", str(folder)).output
+    assert (
+        "- Exponential speeds, FedCompass: as written 2 of 2 runs reach 90%, as run 2 of 2"
+        in output
+    )
+    assert "FedAsync" not in output  # no row of these runs
+    assert "stored in" not in output  # there was nothing to run
 
 
 @pytest.mark.parametrize("figure", ["figure-1", "figure-5", "figure-6", "figure-21"])

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 from fedcompass.setting_tables import merged
 
-__all__ = ["AS_RUN", "HABITS", "LATER_RELEASE", "Setup", "fixed_fleet", "habits"]
+__all__ = [
+    "AS_RUN",
+    "HABITS",
+    "LATER_RELEASE",
+    "Setup",
+    "fixed_fleet",
+    "habits",
+    "profile_named",
+]
 
 _FLEET_SEED = 42  # of every run: their ten seeds share one fleet for each number of clients
 _EXPONENTIAL_MEAN = 0.5  # what is drawn is scaled to the mean pace afterwards
@@ -29,6 +37,11 @@ LATER_RELEASE: dict[str, dict[str, Any]] = {
     "strategy": {**_JOIN, **_AIM, **_SMOOTH},
 }
 """What was left of Compass's habits in later releases of that code: the profile `authors`."""
+
+
+def profile_named(name: Any) -> Any:
+    """The profile of a name: `as-written` is another name of `paper`."""
+    return "paper" if name == "as-written" else name
 
 
 class Setup(NamedTuple):

@@ -110,9 +110,9 @@ class Experiment(Settings):
     """Decides everything random."""
 
     profile: Literal["paper", "as-run", "authors", "own"] = "paper"
-    """Where settings that are not given come from: the FedCompass paper; the paper as its authors'
-    public code ran it (docs/as-run.md); the paper with a later release's habits of Compass
-    (`authors`); or each strategy's own paper."""
+    """Where settings that are not given come from: the FedCompass paper (`as-written` is another
+    name of it); the paper as its authors' public code ran it (docs/as-run.md); the paper with a
+    later release's habits of Compass (`authors`); or each strategy's own paper."""
 
     data: DataSettings = DataSettings()
     model: str = ""
@@ -181,6 +181,8 @@ class Experiment(Settings):
             values["model"] = _RENAMED_MODELS.get(model, model)
         if model == "":
             del values["model"]
+        if "profile" in values:
+            values["profile"] = as_run.profile_named(values["profile"])
         name, clients = _dataset(values.get("data")), _clients(values)
         filled = merged(_usual_for_own(values), paper_settings(name, clients), values)
         strategy = _filled_strategy(filled, name, clients)

@@ -1,6 +1,7 @@
 """Our numbers beside the paper's, from made-up stores."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,23 @@ from fedcompass.paper.comparing import (
     ComparedTable,
     Share,
     agreeing,
+    agreeing_by_shorter,
     ahead,
     compared,
+    orders_told,
     rank_correlation,
 )
 from fedcompass.paper.entries import entry_named
 from fedcompass.paper.hyperparameters import settings_of
 from fedcompass.paper.pages import write_report
-from fedcompass.paper.rendering import curve_grids, grids, seed_grids, summary_lines, wins_grids
+from fedcompass.paper.rendering import (
+    curve_grids,
+    grids,
+    mean_rounds_told,
+    seed_grids,
+    summary_lines,
+    wins_grids,
+)
 from fedcompass.paper.stored_runs import StoredRuns, value_at
 
 EXP = Cell("mnist-class", 5, "exp")
@@ -203,18 +213,58 @@ def test_a_table_says_how_partial_it_is_and_where_it_disagrees(comparison: Compa
 def test_only_blocks_with_results_are_shown_unless_there_is_none(comparison: ComparedTable) -> None:
     (grid,) = grids(comparison)
     assert grid.title == (
-        "mnist-class, m=5: time to 90%, fedcompass = 1; within 25 mean rounds (exp: 15)"
+        "mnist-class, m=5: time to 90%, fedcompass = 1; within 25 mean rounds (exp: 15, 58 for "
+        "fedavg)"
     )
     fedavg = next(row for row in grid.rows if row[0] == "fedavg")
-    assert fedavg == ["fedavg", "1.35", "·", "", "2.82", "·", "", "4.32", "4.00 3/3", "yes"]
+    assert fedavg == ["fedavg", "1.35", "·  ", "2.82", "·  ", "4.32", "4.00 3/3 ="]
     assert len(list(grids(compared(StoredRuns({}).of(TABLE))))) == 12
     wins, reached = wins_grids(comparison)
     assert wins.title.startswith("mnist: cells in which fedcompass is ahead, ")
-    assert wins.header[-4:] == ["all: paper", "ours", "shorter", "same order"]
+    assert wins.header[-4:] == ["all: paper", "as written", "shorter", "same order"]
     by_speed = ["5/6", "·", "·", "6/6", "·", "·", "6/6", "1/1", "1/1"]
     assert wins.rows[0] == ["fedavg", *by_speed, "17/18", "1/1", "1/1", "1/1"]
     assert reached.header == ["method", "homo", "normal", "exp", "all"]
     assert reached.rows[2] == ["fedasync", "·", "·", "1/3", "1/3"]
+
+
+def test_a_heading_says_which_rows_were_run_for_longer(tmp_path: Path) -> None:
+    rows = ("fedcompass", "fedavg", "fedavg@fleet", "fedbuff@fleet", "fedbuff@sign+fleet")
+    habits = replace(entry_named("habits"), rows=rows)
+    records = [line(EXP, row, 0, 60, 0.9) for row in rows]
+    write_store(tmp_path / "mnist.jsonl", records)
+    comparison = compared(StoredRuns.read(tmp_path).of(habits, [EXP]))
+    others = "58 for fedavg, 80 for fedavg@fleet, fedbuff@fleet, fedbuff@sign+fleet"
+    assert mean_rounds_told(comparison, [EXP]) == f"15 mean rounds ({others})"
+    more = replace(habits, rows=(*rows, "fedasync@fleet"))
+    write_store(tmp_path / "mnist.jsonl", [line(EXP, row, 0, 60, 0.9) for row in more.rows])
+    comparison = compared(StoredRuns.read(tmp_path).of(more, [EXP]))
+    others = "58 for fedavg, 80 for rows @fleet, @sign+fleet"
+    assert mean_rounds_told(comparison, [EXP]) == f"15 mean rounds ({others})"
+
+
+def test_an_order_of_a_row_that_misses_in_most_runs_is_one_by_misses(
+    comparison: ComparedTable,
+) -> None:
+    rows = ["fedavg", "fedasync", "fedbuff"]
+    assert [comparison.at(EXP, row).by_misses for row in rows] == [False, True, False]
+    assert orders_told(comparison.some(rows, "exp")) == "2/3 (1)"
+    assert orders_told(comparison.some(["fedavg"], "exp")) == "1/1"
+
+
+def test_an_order_by_the_shorter_horizon_can_agree_where_the_other_does_not(tmp_path: Path) -> None:
+    """FedAvg reaches the target in all runs, but long after FedCompass's runs were ended."""
+    written = [
+        ("fedcompass", 0, 100),
+        ("fedcompass", 1, None),
+        ("fedavg", 0, 700),
+        ("fedavg", 1, 700),
+    ]
+    records = [line(EXP, row, seed, time, 0.9) for row, seed, time in written]
+    write_store(tmp_path / "mnist.jsonl", records)
+    fedavg = compared(StoredRuns.read(tmp_path).of(TABLE)).at(EXP, "fedavg")
+    assert (fedavg.agree, fedavg.common_agree) == ("no", "yes")
+    assert (agreeing([fedavg]), agreeing_by_shorter([fedavg])) == (Share(0, 1), Share(1, 1))
 
 
 def test_a_figures_curves_are_told_in_numbers(results: StoredRuns) -> None:
@@ -406,7 +456,7 @@ def test_a_report_is_written_between_the_markers_and_nowhere_else(
     assert write_report(page, tmp_path) == {page: 1}
     text = page.read_text()
     assert text.startswith("before\n<!-- paper: table-1 -->\n\ntable-1: partial: 0 of 36 cells")
-    assert "| fedavg | 1.35 | · |  | 2.82 | · |  | 4.32 | 4.00 3/3 | yes |" in text
+    assert "| fedavg | 1.35 | · | 2.82 | · | 4.32 | 4.00 3/3 = |" in text
     assert text.endswith("<!-- end -->\nafter\n")
     assert "old" not in text
     write_report(page, tmp_path)

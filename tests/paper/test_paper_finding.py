@@ -11,6 +11,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.entries import entry_named
 from fedcompass.paper.finding import Finding
+from fedcompass.paper.hyperparameters import longest_run
 from fedcompass.paper.pages import write_report
 from fedcompass.paper.rendering import as_run_line
 from fedcompass.paper.stored_runs import StoredRuns
@@ -50,6 +51,37 @@ def test_the_finding_counts_the_runs_that_reach_the_target_in_the_same_time_too(
     )
 
 
+def test_the_finding_says_who_hardly_ever_reaches_the_target_though_the_paper_has_a_time(
+    folder: Path,
+) -> None:
+    records = [
+        line(EXP, f"fedat{profile}", seed, None, 0.8)
+        for profile in ("", "@as-run")
+        for seed in (0, 1)
+    ]
+    write_store(folder / "fedat.jsonl", records)
+    finding = Finding(StoredRuns.read(folder))
+    assert (
+        "Exponential speeds, FedAT: as written 0 of 2 runs reach 90%, as run 0 of 2; within 15 "
+        "mean rounds 0 of 2 and 0 of 2 (the paper: 2.08 to 4.32 times FedCompass's time)."
+    ) in list(finding.lines())
+    *_, orders, _ = finding.tables()
+    by_row = {row[0]: row[1:4] for row in orders.rows}
+    assert orders.header[1:4] == ["exp: as written", "shorter", "exp: as run"]
+    assert by_row["fedat"] == ["1/1 (1)", "1/1", "1/1 (1)"]
+
+
+def test_the_finding_says_how_long_runs_were_and_counts_orders_by_the_shorter_time(
+    folder: Path,
+) -> None:
+    text = "\n".join(Finding(StoredRuns.read(folder)).lines())
+    assert (
+        "how long a run goes on that misses: as written 15 mean rounds, 58 for fedavg; as run 80 "
+        "mean rounds." in text
+    )
+    assert "0 of 1 as written (by the shorter horizon 1 of 1), 1 of 1 as run." in text
+
+
 def test_the_finding_counts_leads_and_orders_by_speed(folder: Path) -> None:
     text = "\n".join(Finding(StoredRuns.read(folder)).lines())
     assert (
@@ -67,7 +99,7 @@ def test_the_finding_has_the_paper_both_versions_and_no_habits_without_runs(fold
         ["", "as run", "3.00 2/2"],
     ]
     assert normal.rows[1][2] == "2.00 1/1"
-    assert orders.rows[0][:3] == ["fedavg", "0/1", "1/1"]
+    assert orders.rows[0][:4] == ["fedavg", "0/1", "1/1", "1/1"]
     assert [row[0] for row in habits.rows] == ["as written", "as-run"]
 
 
@@ -81,6 +113,16 @@ def test_its_figures_are_drawn_and_need_runs(kind: str, folder: Path, tmp_path: 
     assert (tmp_path / "figure.png").stat().st_size > 5000
     with pytest.raises(SettingsError, match=f"figure-{kind} has no results yet; run: fedcompass"):
         draw(StoredRuns({}), tmp_path / "none.png")
+
+
+def test_both_signs_are_counted_within_the_horizon_of_the_runs_as_written(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from fedcompass.paper.finding_figures import reached_within
+
+    horizon = longest_run(EXP, "fedcompass")
+    runs = StoredRuns.read(folder).runs(EXP, "fedcompass@as-run", to_target=True)
+    assert [run.time for run in runs] == [100, 900]  # of 15 mean rounds of 30 s
+    assert str(reached_within(runs, horizon)) == "1/2"
 
 
 def test_where_nothing_was_run_as_run_one_line_says_so() -> None:

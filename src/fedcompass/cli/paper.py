@@ -14,6 +14,7 @@ from fedcompass.cli.paper_views import (
     NameArgument,
     ProfileOption,
     ResultsOption,
+    RowsOption,
     plot,
     show,
 )
@@ -22,7 +23,10 @@ from fedcompass.cli.text import plain_table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fedcompass.paper.cells import Cell
+    from fedcompass.paper.cost import StepRange
     from fedcompass.paper.entry import Entry, TableRun
+    from fedcompass.paper.stored_runs import StoredRuns
     from fedcompass.sweeps.record import Record
 
 __all__ = ["paper"]
@@ -59,9 +63,7 @@ def _run(
         int, typer.Option(help="How many seeds: 0 to N-1 (medical: 1 to N).", min=1)
     ] = 3,
     cells: CellsOption = None,
-    rows: Annotated[
-        str | None, typer.Option(help="Some rows: fedavg,fedcompass; all unless given.")
-    ] = None,
+    rows: RowsOption = None,
     profile: ProfileOption = "as-written",
     budget: Annotated[str | None, typer.Option(help="Stop after 90s, 9m, 2h; go on later.")] = None,
     resume: Annotated[
@@ -82,7 +84,7 @@ def _run(
     from fedcompass.paper.cells import chosen
     from fedcompass.paper.entries import entry_named
     from fedcompass.paper.stored_runs import StoredRuns
-    from fedcompass.paper.table_runs import missing, run_entry
+    from fedcompass.paper.table_runs import missing, run_entry, store_of
 
     entry = entry_named(name).only(rows).under(profile)
     if entry.kind == "groups":
@@ -111,8 +113,14 @@ def _run(
         data_root=data_root,
     )
     failed = _follow(ended, len(runs))
-    left = missing(entry, some, numbers, StoredRuns.read(folder))
-    _say_what_is_left(entry, len(left), failed)
+    results = StoredRuns.read(folder)
+    _say_what_is_left(entry, len(missing(entry, some, numbers, results)), failed)
+    _say_what_they_give(entry, some, results)
+    stores = dict.fromkeys(str(folder / store_of(run)) for run in runs)
+    if stores:
+        print(f"stored in {', '.join(stores)}")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _follow(ended: "Iterable[tuple[TableRun, Record]]", runs: int) -> int:
@@ -127,11 +135,21 @@ def _follow(ended: "Iterable[tuple[TableRun, Record]]", runs: int) -> int:
 def _say_what_is_left(entry: "Entry", left: int, failed: int) -> None:
     if failed:
         print(f"{failed} runs failed; they are tried again next time", file=sys.stderr)
-        raise typer.Exit(1)
-    if left:
+    elif left:
         print(f"{left} runs are left; the same command goes on with them")
     else:
         print(f"all runs are there; see: fedcompass paper show {entry.name}")
+
+
+def _say_what_they_give(entry: "Entry", cells: "list[Cell]", results: "StoredRuns") -> None:
+    """The sentences of docs/as-run.md that these runs are counted in."""
+    from fedcompass.paper.finding import Finding
+
+    lines = list(Finding(results).about(entry, cells))
+    if lines:
+        print("with all runs that are stored:")
+    for line in lines:
+        print(f"- {line}")
 
 
 def _run_groups(folder: Path) -> None:
@@ -149,23 +167,33 @@ def _told(run: "TableRun", record: "Record") -> str:
     else:
         time = outcome.time_to_target
         top = "-" if outcome.top is None else f"{outcome.top:.4f}"
-        what = f"{'missed' if time is None else f'{time:.0f} s'}, top {top}"
+        target = f"{100 * run.cell.settings.target:g}%"
+        reached = f"missed {target}" if time is None else f"{target} after {time:.0f} virtual s"
+        what = f"{reached}, top {top}"
     return f"{run.cell} {run.row} seed {run.seed}: {what}"
 
 
 def _print_plan(runs: "list[TableRun]") -> None:
-    from fedcompass.paper.cost import StepRange, expected_steps
+    from fedcompass.paper.cost import expected_steps
 
     by_cell: dict[str, list[StepRange]] = {}
     for run in runs:
         by_cell.setdefault(str(run.cell), []).append(expected_steps(run))
     by_cell["all"] = [steps for some in by_cell.values() for steps in some]
+    # Runs for a table of times may end at their target at any time: no least to tell.
+    has_least = any(steps.least for steps in by_cell["all"])
     lines = [
-        [cell, str(len(some)), *(f"{sum(steps):,.0f}" for steps in zip(*some, strict=True))]
+        [cell, str(len(some)), *_totals(some, has_least=has_least)]
         for cell, some in by_cell.items()
         if some
     ]
-    print(plain_table(["cell", "runs", "local steps, at least", "at most"], lines, left=(0,)))
+    heading = ["local steps, at least", "at most"] if has_least else ["local steps, at most"]
+    print(plain_table(["cell", "runs", *heading], lines, left=(0,)))
+
+
+def _totals(steps: "list[StepRange]", *, has_least: bool) -> list[str]:
+    least, most = (f"{sum(some):,.0f}" for some in zip(*steps, strict=True))
+    return [least, most] if has_least else [most]
 
 
 @paper.command("report")

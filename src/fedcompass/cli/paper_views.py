@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,7 @@ __all__ = [
     "ProfileOption",
     "RESULTS",
     "ResultsOption",
+    "RowsOption",
     "plot",
     "show",
 ]
@@ -33,6 +35,9 @@ CellsOption = Annotated[
     str | None,
     typer.Option(help="Some cells: mnist-class/m=5/exp, mnist-class, *exp; commas between."),
 ]
+RowsOption = Annotated[
+    str | None, typer.Option(help="Some rows: fedavg,fedcompass; all unless given.")
+]
 RESULTS = Path("results")
 ResultsOption = Annotated[
     Path,
@@ -43,21 +48,28 @@ ProfileOption = Annotated[
     typer.Option(help="as-written, or as-run: as the authors' public code of that time did it."),
 ]
 _Shown = Annotated[int | None, typer.Option("--seeds", help="Only the first N seeds.", min=1)]
+_WIDTH = 120  # of lines and headings; tables are as wide as they are
 _LEGEND = (
     "2/3: two of three seeds reached it; -: fewer than half did, of these or of those that times "
     "are relative to; ·: not run yet"
 )
-
+_ORDERS_LEGEND = (
+    "=, ≠: the order relative to {} is, or is not, the paper's (beside a dash: by runs that "
+    "missed); ~: a tie; rank correlation: of the paper's column and ours, 1 if all rows come in "
+    "the same order, -1 in the reverse one"
+)
 _AS_RUN_LEGEND = (
     "as written: the paper's formulas; as run: its authors' public code of that time, see "
-    "docs/as-run.md; =, ≠: the order relative to {} is, or is not, the paper's; ~: a tie"
+    "docs/as-run.md"
 )
+_OURS_LEGEND = "ours: as written, but for what a row names after its @"
 
 
 def show(
     name: NameArgument,
     seeds: _Shown = None,
     cells: CellsOption = None,
+    rows: RowsOption = None,
     folder: ResultsOption = RESULTS,
     by_seed: Annotated[
         bool, typer.Option("--by-seed", help="What each run of a table came to, instead.")
@@ -76,23 +88,39 @@ def show(
             f"--by-seed is for entries of kind table; {entry.name} is of kind {entry.kind}; "
             "leave it out"
         )
-    print(f"{entry.name}: {entry.title}")
-    for part in _parts(entry, folder, some, seeds, by_seed):
+    if rows is not None and entry.kind not in ("table", "curves"):
+        raise SettingsError(
+            f"--rows is for entries of kind table or curves; {entry.name} is of kind {entry.kind}; "
+            "leave it out"
+        )
+    shown = entry_named(name).only(rows).under(profile).rows
+    print(_folded(f"{entry.name}: {entry.title}"))
+    for part in _parts(entry, folder, some, seeds, by_seed, shown):
         if isinstance(part, str):
             print(part)
         else:
-            print(f"\n{part.title}\n{plain_table(part.header, part.rows, part.left)}")
+            print(f"\n{_folded(part.title)}\n{plain_table(part.header, part.rows, part.left)}")
+
+
+def _folded(line: str) -> str:
+    return fill(line, _WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
 def _parts(
-    entry: "Entry", folder: Path, cells: "list[Cell]", seeds: int | None, by_seed: bool
+    entry: "Entry",
+    folder: Path,
+    cells: "list[Cell]",
+    seeds: int | None,
+    by_seed: bool,
+    shown: tuple[str, ...],
 ) -> "Iterator[str | TextTable]":
     """What there is to print, in order."""
     from fedcompass.paper.stored_runs import StoredRuns
 
     match entry.kind:
         case "table" | "curves" | "medical":
-            yield from _of_runs(StoredRuns.read(folder, cells).of(entry, cells, seeds), by_seed)
+            runs = StoredRuns.read(folder, cells).of(entry, cells, seeds)
+            yield from _of_runs(runs, by_seed, shown)
         case "settings":
             from fedcompass.paper.numbers import SettingsTable, paper_tables
 
@@ -117,42 +145,59 @@ def _parts(
             yield f"a picture only; try: fedcompass paper plot {entry.name}"
 
 
-def _of_runs(runs: "EntryRuns", by_seed: bool) -> "Iterator[str | TextTable]":
+def _of_runs(
+    runs: "EntryRuns", by_seed: bool, shown: tuple[str, ...]
+) -> "Iterator[str | TextTable]":
     from fedcompass.paper.medical_tables import medical_grid, medical_lines
     from fedcompass.paper.rendering import curve_grids, seed_grids
 
+    some = runs.showing(shown)
     match runs.entry.kind:
         case "table" if by_seed:
-            shown = list(seed_grids(runs))
-            yield from shown
-            if not shown:
+            told = list(seed_grids(some))
+            yield from told
+            if not told:
                 yield f"no results yet; run: fedcompass paper run {runs.entry.name}"
         case "table":
-            yield from _of_table(runs)
+            yield from _of_table(runs, shown)
         case "curves":
-            yield from curve_grids(runs)
+            yield from curve_grids(some)
         case _:
             yield medical_grid(runs)
-            yield from (f"\n{line}" for line in medical_lines(runs))
+            yield from (f"\n{_folded(line)}" for line in medical_lines(runs))
 
 
-def _of_table(runs: "EntryRuns") -> "Iterator[str | TextTable]":
+def _of_table(runs: "EntryRuns", shown: tuple[str, ...]) -> "Iterator[str | TextTable]":
     from fedcompass.paper.comparing import as_run_beside, compared
+    from fedcompass.paper.hyperparameters import as_run as row_as_run
     from fedcompass.paper.rendering import as_run_line, summary_lines, table_grids
 
-    entry, comparison, as_run = runs.entry, compared(runs), as_run_beside(runs)
+    # All rows are compared, whatever is shown: a miss counts at the longest horizon among them.
+    entry, comparison, as_run = runs.entry, compared(runs).showing(shown), as_run_beside(runs)
     first, *others = summary_lines(comparison)
     yield first
     if as_run is not None:
+        as_run = as_run.showing(tuple(map(row_as_run, shown)))
         yield f"as run, {next(summary_lines(as_run))}"
     if lacking := as_run_line(entry, as_run, runs.cells):
-        yield lacking
+        yield _folded(lacking)
+    yield from map(_folded, _legends(entry, has_as_run=as_run is not None))
+    yield from table_grids(comparison, as_run, runs.showing(shown))
+    yield from (f"\n{_folded(line)}" for line in others)
+
+
+def _legends(entry: "Entry", *, has_as_run: bool) -> Iterator[str]:
+    """What the signs and headings of a table mean, as far as it has them."""
+    from fedcompass.paper.rendering import version
+
     if entry.quantity == "time":
         yield _LEGEND
-    if as_run is not None:
-        yield _AS_RUN_LEGEND.format(entry.reference)
-    yield from table_grids(comparison, as_run, runs)
-    yield from (f"\n{line}" for line in others)
+    if entry.numbers:
+        yield _ORDERS_LEGEND.format(entry.reference)
+    if has_as_run:
+        yield _AS_RUN_LEGEND
+    elif version(entry) == "ours":
+        yield _OURS_LEGEND
 
 
 def plot(

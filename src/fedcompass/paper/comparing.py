@@ -25,9 +25,12 @@ __all__ = [
     "ComparedTable",
     "Share",
     "agreeing",
+    "agreeing_by_misses",
+    "agreeing_by_shorter",
     "ahead",
     "as_run_beside",
     "compared",
+    "orders_told",
     "rank_correlation",
     "reached",
     "reached_soon",
@@ -66,11 +69,24 @@ class Compared:
     @property
     def agree(self) -> str:
         """Whether the order relative to the reference is the paper's: yes, no, tie, or empty."""
-        if self.paper_order is None or self.our_order is None:
+        return self._agreement(self.our_order)
+
+    @property
+    def common_agree(self) -> str:
+        """The same for our order by the shorter of the two rows' horizons."""
+        return self._agreement(self.common_order)
+
+    @property
+    def by_misses(self) -> bool:
+        """Whether our order rests on runs that missed: one of the two has a dash for its time."""
+        return self.our_order is not None and self.value is None
+
+    def _agreement(self, order: int | None) -> str:
+        if self.paper_order is None or order is None:
             return ""
-        if 0 in (self.paper_order, self.our_order):
+        if 0 in (self.paper_order, order):
             return "tie"
-        return "yes" if self.paper_order == self.our_order else "no"
+        return "yes" if self.paper_order == order else "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +112,28 @@ def ahead(orders: Iterable[int | None]) -> Share:
 
 def agreeing(items: Iterable[Compared]) -> Share:
     """How many orders are the paper's, of those that both have."""
-    found = [item.agree for item in items]
-    return Share(found.count("yes"), sum(agree != "" for agree in found))
+    return _yes(item.agree for item in items)
+
+
+def agreeing_by_shorter(items: Iterable[Compared]) -> Share:
+    """The same by the shorter of the two rows' horizons."""
+    return _yes(item.common_agree for item in items)
+
+
+def _yes(agreements: Iterable[str]) -> Share:
+    found = [agree for agree in agreements if agree]
+    return Share(found.count("yes"), len(found))
+
+
+def agreeing_by_misses(items: Iterable[Compared]) -> int:
+    """How many of the orders that are the paper's rest on runs that missed the target."""
+    return sum(item.agree == "yes" and item.by_misses for item in items)
+
+
+def orders_told(items: Sequence[Compared]) -> str:
+    """How many orders are the paper's and, in brackets, how many of them rest on misses."""
+    missed = agreeing_by_misses(items)
+    return f"{agreeing(items)}{f' ({missed})' if missed else ''}"
 
 
 def reached(items: Sequence[Compared]) -> Share:
@@ -121,6 +157,11 @@ class ComparedTable:
     def at(self, cell: Cell, row: str) -> Compared:
         """One row of one cell."""
         return self.found[cell, row]
+
+    def showing(self, rows: Sequence[str]) -> "ComparedTable":
+        """Some of its rows, with the numbers that they have among all."""
+        found = {key: item for key, item in self.found.items() if key[1] in rows}
+        return replace(self, entry=replace(self.entry, rows=tuple(rows)), found=found)
 
     def some(self, rows: Iterable[str], speed: str | None = None) -> list[Compared]:
         """These rows of the cells of one speed, or of all."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from fedcompass.as_run import profile_named
 from fedcompass.errors import SettingsError
 from fedcompass.paper.cells import Cell
 from fedcompass.paper.hyperparameters import as_run, settings_of
@@ -85,10 +86,10 @@ class Entry:
         Raises:
             SettingsError: there is no such profile, or the entry is no table of the paper's rows.
         """
-        if profile == "as-written":
+        if profile_named(profile) == "paper":
             return self
         if profile != "as-run":
-            raise SettingsError(f"--profile is {profile!r}; allowed: as-written, as-run")
+            raise SettingsError(f"--profile is {profile!r}; allowed: as-written (or paper), as-run")
         if not self.can_be_as_run:
             raise SettingsError(
                 f"{self.name} has no profile as-run; it is for tables and curves of the paper's "

@@ -11,6 +11,7 @@ from fedcompass.paper.comparing import (
     Share,
     agreeing,
     ahead,
+    orders_told,
     reached,
     reached_soon,
 )
@@ -21,21 +22,29 @@ from fedcompass.paper.stored_runs import EntryRuns, StoredRun, value_at
 from fedcompass.sweeps.formats import TextTable
 
 __all__ = [
+    "BY_MISSES",
     "as_run_line",
     "curve_grids",
     "from_to",
     "grids",
+    "mean_rounds_told",
     "our_value",
     "paper_value",
     "seed_grids",
     "summary_lines",
     "table_grids",
+    "version",
     "with_spread",
     "wins_grids",
 ]
 
 _MOST_NAMED, _FEW_NAMED = 60, 4
 _MARKS = {"yes": "=", "no": "≠", "tie": "~", "": " "}
+BY_MISSES = (
+    "; in brackets: so many of them by misses, where one of the two reached the target in fewer "
+    "than half of its runs"
+)
+_MOST_ROWS = 3  # named one by one in a heading
 _PARTS = (0.1, 0.25, 0.5, 1.0)  # of the accuracy horizon
 
 
@@ -44,9 +53,10 @@ def table_grids(
 ) -> Iterator[TextTable]:
     """Everything that a table has to show: its numbers, then what is counted over its cells."""
     yield from grids(comparison, as_run)
-    if as_run is not None:
-        yield from _agreement_grids(comparison, as_run)
-    yield from wins_grids(comparison)
+    beside = {} if as_run is None else _side_by_side(comparison, as_run)
+    for dataset, both in beside.items():
+        yield from _agreement_grids(dataset, both)
+    yield from wins_grids(comparison, reached_told=tuple(beside))
     if any(row.startswith("1/Q=") for row in runs.entry.rows):
         from fedcompass.paper.by_groups import by_groups_grids  # with NumPy, for the fleets
 
@@ -54,7 +64,9 @@ def table_grids(
 
 
 def grids(comparison: ComparedTable, as_run: ComparedTable | None = None) -> Iterator[TextTable]:
-    """A table per block and number of clients: for each speed paper, ours and whether they agree.
+    """A table per block and number of clients: for each speed paper and ours, with a mark.
+
+    =, ≠ and ~: the order relative to the reference is the paper's, is not, is a tie.
 
     With `as_run`, the same table as the authors ran it: paper, as written, as run. Blocks without
     any run are left out, unless there is none at all.
@@ -76,13 +88,13 @@ def _grid(
     entry, first = comparison.entry, cells[0]
     what = (
         f"time to {_percent(entry.target or first.settings.target)}, {entry.reference} = 1; "
-        f"within {_mean_rounds(entry, cells)}"
+        f"within {mean_rounds_told(comparison, cells)}"
         if entry.quantity == "time"
         else f"top {first.settings.metric.replace('_', ' ')} in percent, up to "
-        f"{_mean_rounds(entry, cells)}"
+        f"{mean_rounds_told(comparison, cells)}"
     )
     if as_run is not None and as_run.has_runs(cells):
-        what += f", as run {_mean_rounds(as_run.entry, cells)}"
+        what += f", as run {mean_rounds_told(as_run, cells)}"
     changing = ", 10% of speeds change in each round" if first.changing else ""
     header = ["method"]
     for cell in cells:
@@ -103,9 +115,14 @@ def _headings(comparison: ComparedTable, as_run: ComparedTable | None, cell: Cel
     if not comparison.entry.numbers:
         return [cell.speed]
     paper = f"{cell.speed}: paper"
-    if as_run is None:
-        return [paper, "ours", "agree?"]
-    return [paper, "as written", *(["as run"] if as_run.has_runs([cell]) else [])]
+    beside = ["as run"] if as_run is not None and as_run.has_runs([cell]) else []
+    return [paper, version(comparison.entry), *beside]
+
+
+def version(entry: Entry) -> str:
+    """What stands in its column: runs as written, as run, or ours, each by what is after its @."""
+    choices = {row.partition("@")[2] for row in entry.rows}
+    return {"": "as written", "as-run": "as run"}.get("+".join(choices), "ours")
 
 
 def _columns(
@@ -113,13 +130,10 @@ def _columns(
 ) -> list[str]:
     """What a row shows in a cell: the paper's number, ours, and whether the orders agree."""
     entry, item = comparison.entry, comparison.at(cell, row)
-    ours = our_value(item, entry.quantity)
     if not entry.numbers:
-        return [ours]
-    if as_run is None:
-        return [paper_value(item.printed), ours, item.agree]
+        return [our_value(item, entry.quantity)]
     both = [item]
-    if as_run.has_runs([cell]):
+    if as_run is not None and as_run.has_runs([cell]):
         both.append(as_run.at(cell, as_run.entry.rows[entry.rows.index(row)]))
     marked = [f"{our_value(one, entry.quantity)} {_MARKS[one.agree]}" for one in both]
     return [paper_value(item.printed), *marked]
@@ -131,9 +145,7 @@ def _correlations(
     line = ["rank correlation"]
     for cell in cells:
         values = [comparison.correlation(cell)]
-        if as_run is None:
-            values.append(None)  # below agree?
-        elif as_run.has_runs([cell]):
+        if as_run is not None and as_run.has_runs([cell]):
             values.append(as_run.correlation(cell))
         line += ["", *("" if value is None else f"{value:.2f}" for value in values)]
     return line
@@ -168,19 +180,53 @@ def from_to(least: int, most: int) -> str:
     return f"{most}" if least == most else f"{least} to {most}"
 
 
-def _mean_rounds(entry: Entry, cells: Sequence[Cell]) -> str:
-    """How long the reference is run at most, or every row of its kind at least."""
-    which = 1 if entry.quantity == "time" else 0
-    rounds = {cell.speed: row_horizons(cell, entry.reference)[which] for cell in cells}
-    usual, *others = dict.fromkeys(rounds.values())
-    named = [f"{speed}: {rounds[speed]:g}" for speed in rounds if rounds[speed] in others]
-    return f"{usual:g} mean rounds" + (f" ({', '.join(named)})" if named else "")
+def mean_rounds_told(comparison: ComparedTable, cells: Sequence[Cell]) -> str:
+    """How long the reference is run at most, or every row at least; and rows with another horizon.
+
+    Only rows that have runs are named.
+    """
+    entry = comparison.entry
+    usual = f"{_rounds(entry, cells[0], entry.reference):g}"
+    notes = []
+    for cell in cells:
+        own = f"{_rounds(entry, cell, entry.reference):g}"
+        parts = [*([own] if own != usual else []), *_other_rounds(comparison, cell, own)]
+        if parts:
+            speed = f"{cell.speed}: " if len(cells) > 1 else ""
+            notes.append(speed + ", ".join(parts))
+    return f"{usual} mean rounds" + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def wins_grids(comparison: ComparedTable) -> Iterator[TextTable]:
+def _rounds(entry: Entry, cell: Cell, row: str) -> float:
+    horizons = row_horizons(cell, row)
+    return horizons.target if entry.quantity == "time" else horizons.accuracy
+
+
+def _other_rounds(comparison: ComparedTable, cell: Cell, usual: str) -> Iterator[str]:
+    """The rows of a cell that have runs of another length than the reference's."""
+    by_rounds: dict[str, list[str]] = {}
+    for row in comparison.entry.rows:
+        if comparison.at(cell, row).seeds:
+            by_rounds.setdefault(f"{_rounds(comparison.entry, cell, row):g}", []).append(row)
+    for rounds, rows in by_rounds.items():
+        if rounds != usual:
+            yield f"{rounds} for {_rows_named(rows, comparison.entry.rows)}"
+
+
+def _rows_named(rows: Sequence[str], known: Sequence[str]) -> str:
+    """Rows by name; many that are all of their choices by those."""
+    choices = dict.fromkeys(row.partition("@")[2] for row in rows)
+    everybody = [row for row in known if row.partition("@")[2] in choices]
+    if len(rows) > _MOST_ROWS and all(choices) and len(everybody) == len(rows):
+        return f"rows {', '.join(f'@{choice}' for choice in choices)}"
+    return ", ".join(rows)
+
+
+def wins_grids(comparison: ComparedTable, reached_told: Sequence[str] = ()) -> Iterator[TextTable]:
     """For each dataset with results: in how many cells the reference is ahead of each row.
 
-    Times also have a table of how many runs reached the target at all.
+    Times also have a table of how many runs reached the target at all, but for the datasets of
+    which that is told already.
     """
     datasets = dict.fromkeys(
         cell.settings.dataset for (cell, _), item in comparison.found.items() if item.seeds
@@ -189,34 +235,41 @@ def wins_grids(comparison: ComparedTable) -> Iterator[TextTable]:
         cells = tuple(c for c in comparison.cells if c.settings.dataset == dataset)
         part = replace(comparison, cells=cells)
         yield _wins_grid(part, dataset)
-        if comparison.entry.quantity == "time":
+        if comparison.entry.quantity == "time" and dataset not in reached_told:
             yield _reached_grid(part, dataset)
 
 
-def _agreement_grids(comparison: ComparedTable, as_run: ComparedTable) -> Iterator[TextTable]:
-    """For each dataset: how many orders are the paper's, and how many runs reached the target."""
+def _side_by_side(
+    comparison: ComparedTable, as_run: ComparedTable
+) -> dict[str, dict[str, ComparedTable]]:
+    """Both versions of the cells of each dataset that has runs of both."""
+    found: dict[str, dict[str, ComparedTable]] = {}
     for dataset in dict.fromkeys(cell.settings.dataset for cell in comparison.cells):
         cells = tuple(c for c in comparison.cells if c.settings.dataset == dataset)
         both = {
             "as written": replace(comparison, cells=cells),
             "as run": replace(as_run, cells=cells),
         }
-        if not all(one.has_runs(cells) for one in both.values()):
-            continue
-        orders = (
-            f"orders relative to {comparison.entry.reference} that are the paper's, of those that "
-            "both have"
-        )
-        yield _both_grid(f"{dataset}: {orders}", both, agreeing)
-        if comparison.entry.quantity == "time":
-            title = f"{dataset}: runs that reached the target"
-            yield _both_grid(f"{title}, each within its own horizon", both, reached)
-            soon = "by the shortest horizon of their cell as written"
-            yield _both_grid(f"{title} {soon}", both, reached_soon)
+        if all(one.has_runs(cells) for one in both.values()):
+            found[dataset] = both
+    return found
+
+
+def _agreement_grids(dataset: str, both: dict[str, ComparedTable]) -> Iterator[TextTable]:
+    """How many orders are the paper's, and how many runs reached the target."""
+    entry = both["as written"].entry
+    timed = entry.quantity == "time"
+    orders = f"orders relative to {entry.reference} that are the paper's, of those that both have"
+    yield _both_grid(f"{dataset}: {orders}{BY_MISSES if timed else ''}", both, orders_told)
+    if timed:
+        title = f"{dataset}: runs that reached the target"
+        yield _both_grid(f"{title}, each within its own horizon", both, reached)
+        soon = "by the shortest horizon of their cell as written"
+        yield _both_grid(f"{title} {soon}", both, reached_soon)
 
 
 def _both_grid(
-    title: str, both: dict[str, ComparedTable], count: Callable[[list[Compared]], Share]
+    title: str, both: dict[str, ComparedTable], count: Callable[[list[Compared]], Share | str]
 ) -> TextTable:
     """Two numbers for each row and speed: as written, and as run."""
     written = both["as written"]
@@ -242,7 +295,7 @@ def _wins_grid(comparison: ComparedTable, dataset: str) -> TextTable:
     reference, timed, printed = entry.reference, entry.quantity == "time", bool(entry.numbers)
     header, rows = ["of"], [[row] for row in entry.rows if row != reference]
     for heading, speed in _speeds(comparison).items():
-        header += [f"{heading}: paper", "ours"] if printed else [heading]
+        header += [f"{heading}: paper", version(entry)] if printed else [heading]
         header += ["shorter"] if timed else []
         for line in rows:
             items = comparison.some(line[:1], speed)
@@ -256,8 +309,8 @@ def _wins_grid(comparison: ComparedTable, dataset: str) -> TextTable:
             line.append(_same_order(comparison.some(line[:1])))
     missed = (
         ", of those where one of the two reached the target; a seed that missed counts at the "
-        f"longest horizon of its cell{' (ours, same order)' if printed else ''}; shorter: what "
-        "both had reached by the shorter of their horizons"
+        f"longest horizon of its cell{f' ({version(entry)}, same order)' if printed else ''}; "
+        "shorter: what both had reached by the shorter of their horizons"
     )
     return TextTable(
         f"{dataset}: cells in which {reference} is ahead{missed if timed else ''}",

@@ -152,6 +152,10 @@ class EntryRuns:
         found = self.results.runs(cell, row, self.seeds, to_target=entry.to_target)
         return [run.to(entry.target) for run in found]
 
+    def showing(self, rows: Sequence[str]) -> "EntryRuns":
+        """Of some of its rows."""
+        return replace(self, entry=replace(self.entry, rows=tuple(rows)))
+
     def under(self, profile: str) -> "EntryRuns":
         """The same as the authors ran it, or as it is written."""
         return replace(self, entry=self.entry.under(profile))
