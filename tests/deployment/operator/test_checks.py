@@ -211,6 +211,11 @@ def _no_data(project: Path) -> None:
     toml.write_text('data = "nowhere"\n' + toml.read_text())
 
 
+def _no_such_device(project: Path) -> None:
+    toml = project / "sites" / "north" / "site.toml"
+    toml.write_text(toml.read_text().replace('device = "cpu"', 'device = "cuda:99"'))
+
+
 def _bad_key(project: Path) -> None:
     (project / "sites" / "north" / "site.key").write_text("no key")
 
@@ -223,6 +228,7 @@ def _bad_key(project: Path) -> None:
         (_anothers_key, "key", "is not the key of site.crt"),
         (_broken_app, "app and data", "ValueError: no scanner"),
         (_no_data, "app and data", "not a folder"),
+        (_no_such_device, "app and data", "device is 'cuda:99', which cannot be used: "),
     ],
 )
 def test_what_is_broken_at_a_site_is_named(

@@ -102,6 +102,23 @@ def test_a_server_of_another_authority_is_told_in_the_words_of_deploy_check() ->
     assert in_words(away, "fl.example:9") == away
 
 
+def test_a_device_that_is_not_here_ends_a_site_with_one_line(tmp_path: Path) -> None:
+    init_project(tmp_path / "f", "127.0.0.1:9", ["north"])
+    site = SiteFolder(tmp_path / "f" / "sites" / "north")
+    (site.folder / "app.py").write_text(APP)
+    settings = site.folder / "site.toml"
+    settings.write_text(settings.read_text().replace('device = "cpu"', 'device = "cuda:99"'))
+    command = [sys.executable, "-m", "fedcompass", "deploy", "site", str(site.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"error: device is 'cuda:99', which cannot be used: [^\n]+; correct device in site\.toml; "
+        r"allowed: cpu, or one that is here\n",
+        done.stderr,
+    )
+    assert not using(site.folder)
+
+
 def using(folder: Path) -> list[str]:
     """Processes that have a folder in their command line."""
     found = []

@@ -176,8 +176,10 @@ def _site_app(site: SiteFolder) -> str:
     if site.data is not None and not site.data.is_dir():
         raise ProjectError(f"data is {str(site.data)!r}, which is not a folder; correct site.toml")
     settings = site.settings
+    here = Site(settings.name, site.data, settings.device, settings.settings)
+    here.check_device()
     app = load_app(site.app)
-    trainer = app.trainer(Site(settings.name, site.data, settings.device, settings.settings))
+    trainer = app.trainer(here)
     return f"{_parameters(app)}, {trainer.samples:,} samples here"
 
 
