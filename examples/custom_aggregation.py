@@ -60,8 +60,8 @@ register(
 )
 
 settings = {"name": "fedcompass-clipped", "min_steps": 8, "max_steps": 40}
-plain = fedcompass.simulate(fedcompass.Experiment(horizon=10.0))
-clipped = fedcompass.simulate(fedcompass.Experiment(strategy=settings, horizon=10.0))
+plain = fedcompass.simulate(fedcompass.Experiment(horizon=4.0))
+clipped = fedcompass.simulate(fedcompass.Experiment(strategy=settings, horizon=4.0))
 same = plain.summary["updates_per_client"] == clipped.summary["updates_per_client"]
 print(f"the schedule is the same: {same}")
 print(f"the models differ: {plain.curve[-1]['loss'] != clipped.curve[-1]['loss']}")

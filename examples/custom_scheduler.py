@@ -60,7 +60,7 @@ mean = {"weighting": "share", "scale": "mean-share"}
 register("periodic", Recipe("merges what came every few seconds", "periodic", aggregation=mean))
 
 result = fedcompass.simulate(
-    fedcompass.Experiment(strategy={"name": "periodic", "period": 4.0}, horizon=20.0)
+    fedcompass.Experiment(strategy={"name": "periodic", "period": 4.0}, horizon=10.0)
 )
 print(f"merges: {result.summary['global_updates']}, updates: {result.summary['updates']}")
 print(f"clients waited {result.summary['idle_share']:.0%} of their time")

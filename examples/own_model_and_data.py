@@ -19,7 +19,7 @@ problem = fedcompass.Problem.from_tensors(
     model, train=(x[:1600], y[:1600]), test=(x[1600:], y[1600:]), parts=parts
 )
 fleet = {"paces": [0.01, 0.02, 0.04, 0.08]}  # seconds per step
-experiment = fedcompass.Experiment(fleet=fleet, strategy={"name": "fedcompass"}, horizon=60)
+experiment = fedcompass.Experiment(fleet=fleet, strategy={"name": "fedcompass"}, horizon=20)
 result = fedcompass.simulate(experiment, problem=problem)
 print(f"updates per client: {result.summary['updates_per_client']}")
 print(f"reached 95%: {result.time_to(0.95) is not None}")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.child_processes import PATIENCE
 
 import fedcompass.cli
 from fedcompass.cli import interrupts, main
@@ -189,7 +190,7 @@ def test_a_run_interrupted_again_and_again_ends_with_its_line_and_no_traceback()
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while not Path("runs/stopped/journal.jsonl").exists() and time.monotonic() < until:
             time.sleep(0.05)
         while process.poll() is None and time.monotonic() < until:

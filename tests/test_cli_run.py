@@ -54,6 +54,7 @@ def test_a_run_says_how_much_of_the_waiting_was_by_plan() -> None:
     assert "of their time\n" in output
 
 
+@pytest.mark.whatever_is_learned
 def test_a_private_run_says_what_each_client_has_spent() -> None:
     few = ["--set", "privacy.epsilon=2", "--set", "model=linear", "--set", "local.batch_size=8"]
     lines = fedcompass("run", *few, "--horizon", "2", "--executor", "serial").output.splitlines()
@@ -66,6 +67,7 @@ def test_a_private_run_says_what_each_client_has_spent() -> None:
     assert [f"{value:.2f}" for value in summary["epsilon_per_client"]] == spent.split()[3:]
 
 
+@pytest.mark.whatever_is_learned
 def test_run_says_what_it_did_and_keeps_a_record() -> None:
     output = fedcompass("run", *QUICK).output
     assert output.startswith(
@@ -140,9 +142,33 @@ def test_resume_takes_no_settings() -> None:
         fedcompass("run", "--resume", "runs/x", "--seed", "1")
 
 
+HELD = """
+from pathlib import Path
+from time import sleep
+from torch import nn
+
+class Held(nn.Linear):
+    calls = 0
+
+    def forward(self, inputs):
+        Held.calls += 1
+        while Held.calls > 200 and Path("hold").exists():
+            sleep(0.01)
+        return super().forward(inputs.flatten(1))
+
+def net(classes):
+    return Held(784, classes)
+"""
+
+
 @pytest.mark.whatever_is_learned
-def test_a_run_stopped_by_ctrl_c_says_how_to_go_on_and_ends_the_same() -> None:
-    arguments = ["--horizon", "15", "--executor", "serial"]
+def test_a_run_stopped_by_ctrl_c_says_how_to_go_on_and_ends_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("held.py").write_text(HELD)
+    Path("hold").touch()  # it does not come to its end before it is stopped
+    arguments = ["--horizon", "10", "--executor", "serial", "--model", "./held.py:net"]
     command = [sys.executable, "-m", "fedcompass", "run", "--name", "stopped", *arguments]
     with started(command, stderr=subprocess.PIPE) as process:
         metrics = Path("runs/stopped/journal.jsonl")
@@ -154,8 +180,10 @@ def test_a_run_stopped_by_ctrl_c_says_how_to_go_on_and_ends_the_same() -> None:
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert errors.endswith("stopped. To go on: fedcompass run --resume runs/stopped\n")
+    Path("hold").unlink()
     fedcompass("run", "--resume", "runs/stopped", "--executor", "serial")
     fedcompass("run", "--name", "whole", *arguments)
+    sys.modules.pop("held")
     for name in ("journal.jsonl", "metrics.jsonl", "summary.json", "final.safetensors"):
         assert Path("runs/stopped", name).read_bytes() == Path("runs/whole", name).read_bytes()
 
@@ -206,6 +234,7 @@ def test_one_is_not_told_in_the_plural() -> None:
     assert "  global updates     1 from 1 client update\n" in said.output
 
 
+@pytest.mark.whatever_is_learned
 def test_compare_gives_the_same_numbers_with_two_processes() -> None:
     arguments = ["compare", "--strategies", "fedavg,fedcompass", "--seeds", "1", "--horizon", "3"]
     one = fedcompass(*arguments, "--workers", "1", "--name", "one").stdout
@@ -233,6 +262,7 @@ def test_a_run_stopped_before_its_first_task_leaves_nothing_that_is_in_the_way(
     assert not Path("runs/early").exists()
 
 
+@pytest.mark.whatever_is_learned
 def test_a_stopped_comparison_goes_on_to_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--strategies", "fedavg,fedcompass", "--seeds", "2", "--horizon", "3"]
     whole = fedcompass("compare", *arguments, "--workers", "1", "--name", "whole").stdout
@@ -374,6 +404,7 @@ def test_compare_refuses_what_it_sets_itself_and_an_existing_folder() -> None:
         fedcompass("compare", "--name", "two")
 
 
+@pytest.mark.whatever_is_learned
 def test_compare_takes_a_files_strategy_settings_where_they_fit() -> None:
     Path("e.toml").write_text('horizon = 2.0\n[strategy]\nname = "fedcompass"\nmin_steps = 4\n')
     arguments = ("--strategies", "fedavg,fedcompass", "--seeds", "1", "--workers", "1")

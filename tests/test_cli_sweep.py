@@ -49,6 +49,7 @@ def fedcompass(*arguments: str, code: int = 0) -> Result:
     return result
 
 
+@pytest.mark.whatever_is_learned
 def test_a_sweep_runs_each_experiment_once_and_says_how_to_see_them() -> None:
     result = fedcompass("sweep", "small.toml", "--executor", "serial")
     see = "4 of 4 done; see them: fedcompass table small.toml\n"
@@ -79,6 +80,7 @@ def test_a_spent_budget_is_no_failure() -> None:
     assert result.stdout.endswith("\n0 of 4 done; the same command goes on\n")
 
 
+@pytest.mark.whatever_is_learned
 def test_a_failed_run_is_named_and_makes_the_exit_code_one() -> None:
     model = "tests.sweeps.small_sweeps:network"
     Path("small.toml").write_text(FILE.replace("horizon =", f'model = "{model}"\nhorizon ='))
@@ -93,7 +95,7 @@ def test_a_failed_run_is_named_and_makes_the_exit_code_one() -> None:
 
 
 @pytest.mark.whatever_is_learned
-def test_ctrl_c_puts_runs_away_and_two_sweeps_share_a_store() -> None:
+def test_ctrl_c_or_sigterm_puts_runs_away_and_two_sweeps_share_a_store() -> None:
     Path("long.toml").write_text(LONG)
     command = [sys.executable, "-m", "fedcompass", "sweep", "long.toml", "--executor", "serial"]
     folder = Path("runs/small/in-progress")
@@ -106,8 +108,8 @@ def test_ctrl_c_puts_runs_away_and_two_sweeps_share_a_store() -> None:
         while len(list(folder.glob("*/journal.jsonl"))) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert len(list(folder.glob("*/journal.jsonl"))) == 2, "both are at the same run"
-        for process in processes:
-            process.send_signal(signal.SIGINT)
+        for process, ended_by in zip(processes, (signal.SIGINT, signal.SIGTERM), strict=True):
+            process.send_signal(ended_by)
         for process in processes:
             out, errors = process.communicate(timeout=120)
             assert (process.returncode, len(out.splitlines())) == (130, 1)
@@ -118,6 +120,35 @@ def test_ctrl_c_puts_runs_away_and_two_sweeps_share_a_store() -> None:
                 os.kill(process.pid, signal.SIGKILL)
                 process.communicate()
     assert len(list(folder.glob("*/checkpoint.safetensors"))) == 2
+
+
+@pytest.mark.whatever_is_learned
+def test_a_killed_sweep_leaves_no_process_behind() -> None:
+    Path("long.toml").write_text(LONG)
+    command = [sys.executable, "-m", "fedcompass", "sweep", "long.toml", "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sweep:
+        try:
+            until(lambda: len(list(Path("runs/small/in-progress").glob("*/journal.jsonl"))) == 2)
+            children = Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text().split()
+            assert len(children) >= 2
+        finally:
+            sweep.kill()
+    until(lambda: not any(is_alive(child) for child in children))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert holds()
+
+
+def is_alive(process: str) -> bool:
+    """Whether a process is there and not merely waiting for its exit code to be asked for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 @pytest.mark.parametrize(

@@ -573,6 +573,20 @@ def test_an_update_is_let_go_as_soon_as_it_is_folded() -> None:
     assert vector() is None
 
 
+def test_a_checkpoint_has_the_present_model_once_and_gives_it_back_as_a_start() -> None:
+    saved = of_two("fedasync", steps=4)
+    starts = {0: saved.snapshot()}
+    saved.receive(1.0, answer_of(saved, "a", [1.0, 1.0, 1.0]))
+    starts[1] = saved.snapshot()
+    tensors, facts = saved.state(starts)
+    assert {name.rsplit(".", 1)[0] for name in tensors} >= {"model", "start.0"}
+    assert not any(name.startswith("start.1.") for name in tensors)
+    found = of_two("fedasync", steps=4).restore(tensors, facts)
+    assert found.keys() == starts.keys()
+    for version, start in starts.items():
+        assert torch.equal(found[version].trainable, start.trainable)
+
+
 def test_a_restored_coordinator_may_check_more_strictly_than_the_one_that_was_saved() -> None:
     saved = of_two("fedavgm", steps=4)
     made = coordinator("fedavgm", steps=4, min_clients=2, guard={"max_norm": 1.0})

@@ -45,6 +45,7 @@ def test_there_is_a_guide_for_each_task() -> None:
     assert [f"own-{task}.md" for task in tasks] == GUIDES
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize("guide", PAGES)
 def test_a_guides_files_and_commands_work_as_printed(
     guide: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

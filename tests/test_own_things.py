@@ -293,7 +293,9 @@ def test_settings_of_an_own_rule_and_scheduler_are_checked_like_ours(command: Co
     said = command("strategies ./mine.py:clipped")
     assert "compass, clipped" in said
     assert "longest" in said
-    assert "clipping, its own" in said
+    assert "clipping, its own; what it leaves to WeightedSum:" in said
+    assert "w -= Σ st(u) p_i Δ_i" in said
+    assert 'profile="as-run"' not in said
 
 
 @pytest.mark.parametrize(

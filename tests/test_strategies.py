@@ -264,6 +264,15 @@ def test_a_recipe_of_ones_own_can_be_registered_and_run() -> None:
         strategies.register("fedavg", recipe)
 
 
+def test_a_scheduler_of_ones_own_merges_means_unless_its_recipe_says_otherwise() -> None:
+    kind = registry.PolicyKind(FixedStepsSettings, Immediate)
+    strategies.register("means", Recipe("of its own", kind, aggregator=WeightedSum))
+    strategies.register("sums", Recipe("of its own", kind, aggregation={}))
+    assert strategy("means").aggregation.scale == "mean-share"
+    assert not strategy("means").weighs_staleness
+    assert strategy("sums").aggregation.scale == "none"
+
+
 class PatientSettings(FixedStepsSettings):
     patience: int = 2
 

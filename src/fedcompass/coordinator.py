@@ -359,7 +359,8 @@ class Coordinator:
         kept, memory = self._memory.state()
         tensors = aggregator.tensors | kept
         for version, start in starts.items():
-            tensors |= named_state(f"start.{version}", start)
+            if version != self.version:  # that one is the model itself
+                tensors |= named_state(f"start.{version}", start)
         facts = {
             "made_with": self._identity(),
             "scheduler": self.scheduler.to_json(),
@@ -374,7 +375,9 @@ class Coordinator:
     def restore(
         self, tensors: Mapping[str, Tensor], facts: dict[str, Any]
     ) -> dict[ModelVersion, FlatState]:
-        """Continue from what `state` gave, exactly as if never stopped; returns the starts.
+        """Continue from what `state` gave, exactly as if never stopped.
+
+        Returns the starts, and the present version beside them.
 
         Raises:
             CheckpointError: it does not fit this strategy or model; nothing was changed.
@@ -404,7 +407,7 @@ class Coordinator:
             raise CheckpointError(f"the checkpoint is incomplete: {error!r}; use another") from None
         self.scheduler, self._memory = scheduler, memory
         self._snapshot, self._starts = None, {}
-        return starts
+        return {**starts, self.version: self.snapshot()}
 
     def _starts_in(self, tensors: Mapping[str, Tensor]) -> dict[ModelVersion, FlatState]:
         found = {name: name.split(".")[1] for name in tensors if name.startswith("start.")}

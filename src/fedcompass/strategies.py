@@ -77,8 +77,8 @@ class Recipe:
         one of your own, whose settings become the strategy's.
     scheduling: what differs from the defaults of that policy's settings.
     aggregation: what differs from the defaults of `AggregationSettings`, which are FedCompass's: an
-        update weighs st(u) p_i, and a merge is their sum. A merge of any number of updates that
-        is to be their mean has `{"weighting": "share", "scale": "mean-share"}`.
+        update weighs st(u) p_i, and a merge is their sum. None: nothing; but with a `PolicyKind`
+        a merge is the mean by samples, `{"weighting": "share", "scale": "mean-share"}`.
     variants: other defaults for the aggregation, by the name that `variant` gives.
     aggregator: makes the aggregation rule, from the model and the settings.
     settings: of the rule. A rule with settings of its own has a subclass of `AggregationSettings`
@@ -90,11 +90,18 @@ class Recipe:
     summary: str
     scheduler: str | PolicyKind
     scheduling: Mapping[str, Any] = field(default_factory=dict)
-    aggregation: Mapping[str, Any] = field(default_factory=dict)
+    aggregation: Mapping[str, Any] | None = None
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     aggregator: NewAggregator = _weighted_sum
     settings: type[AggregationSettings] = AggregationSettings
     aggregation_keys: tuple[str, ...] = _AGGREGATION_KEYS
+
+    @property
+    def rule(self) -> Mapping[str, Any]:
+        """What differs from the defaults of `AggregationSettings`, given or not."""
+        if self.aggregation is not None:
+            return self.aggregation
+        return {} if isinstance(self.scheduler, str) else _BY_SHARE
 
 
 @dataclass(frozen=True)
@@ -303,7 +310,7 @@ def strategy(name: str = "fedcompass", **settings: Any) -> Strategy:
     variant = settings.get("variant", "own")
     scheduling = {key: settings[key] for key in kind.settings.model_fields if key in settings}
     aggregation = {key: settings[key] for key in recipe.settings.model_fields if key in settings}
-    rule = merged(recipe.aggregation, _variant(recipe, name, variant), aggregation)
+    rule = merged(recipe.rule, _variant(recipe, name, variant), aggregation)
     made = Strategy(
         name=name,
         variant=variant,
@@ -450,7 +457,7 @@ def _as_recipe(name: str, found: object) -> Recipe:
         return found
     if isinstance(found, PolicyKind):
         lines = (found.build.__doc__ or "a scheduler of your own").strip().splitlines()
-        return Recipe(lines[0], found, aggregation=_BY_SHARE)
+        return Recipe(lines[0], found)
     raise SettingsError(own_code.wrong("strategy", name, found, _RECIPE))
 
 

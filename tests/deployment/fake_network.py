@@ -131,10 +131,14 @@ class FakeNetwork:
         self.connected: set[NodeId] = set(sites)
         self.on_its_way: list[tuple[float, int, Reply]] = []
         self.departed: list[Reply] = []
+        self.revoked: set[NodeId] = set()
         self._count = 0
 
     def nodes(self) -> set[NodeId]:
         return set(self.connected)
+
+    def is_revoked(self, node: NodeId) -> bool:
+        return node in self.revoked
 
     def departures(self) -> list[Reply]:
         departed, self.departed = self.departed, []

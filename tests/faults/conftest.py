@@ -31,7 +31,7 @@ def no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mark = token_hex(8)
     monkeypatch.setenv(_MARK, mark)
     yield
-    until = monotonic() + 10  # one that was killed takes a moment to go
+    until = monotonic() + 60  # one that was killed takes a moment to go
     while (left := _marked(mark)) and monotonic() < until:
         sleep(0.05)
     assert not left, f"processes are left: {left}"

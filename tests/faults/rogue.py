@@ -50,12 +50,11 @@ async def submit(caller: Caller, answer: pb.Answer, payload: bytes) -> pb.Receip
     call = caller.open_submit()
     try:
         async with asyncio.timeout(PATIENCE):
-            await call.write(pb.AnswerPart(answer=answer).SerializeToString())
+            await caller.write(call, answer)
             reply = await _reply(call)
             if reply.WhichOneof("kind") == "proceed":
                 for start in range(reply.proceed.offset, len(payload), PIECE_BYTES):
-                    piece = pb.AnswerPart(data=payload[start : start + PIECE_BYTES])
-                    await call.write(piece.SerializeToString())
+                    await caller.write_piece(call, payload[start : start + PIECE_BYTES])
                 reply = await _reply(call)
     finally:
         call.cancel()

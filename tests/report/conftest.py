@@ -104,9 +104,9 @@ def scheduled(folder: Path, *, clients: int, until: float) -> Path:
 
 
 @contextmanager
-def served(runs: list[RunFiles], **options: Any) -> Iterator[LiveServer]:
-    """A live server in a thread, at any free port."""
-    with LiveServer(runs, port=0, **options) as server:
+def served(runs: list[RunFiles], port: int = 0, **options: Any) -> Iterator[LiveServer]:
+    """A live server in a thread; port 0: any that is free."""
+    with LiveServer(runs, port=port, **options) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

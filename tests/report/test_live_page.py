@@ -9,7 +9,8 @@ from tests.report.conftest import report_of, served
 from tests.report.test_page_in_browser import EVIL, hover, named_run
 from tests.simulation.tiny_runs import experiment, problem
 
-from fedcompass.report import LiveServer, RunFiles
+from fedcompass.deployment.supervision import free_port
+from fedcompass.report import RunFiles
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.run import simulate
 
@@ -83,19 +84,15 @@ def test_the_page_goes_on_when_its_server_comes_back(
     folder = tmp_path / "run"
     run = SlowRun(folder, stops_after=12)
     try:
-        with served([RunFiles(folder)]) as server:
-            port = server.server_port
+        port = free_port()
+        with served([RunFiles(folder)], port) as server:
             page = open_page(server.url)
             page.wait_for_function(f"() => {TASKS} > 4")
             page.evaluate("fedcompass.mark = fedcompass.state.runs[0].lanes[0]")
         expect(page.locator("#status")).to_have_text("reconnecting…")
         run.go_on()
-        with LiveServer([RunFiles(folder)], port=port) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
+        with served([RunFiles(folder)], port):
             expect(page.locator("#status")).to_have_text("finished")
-            server.shutdown()
-            thread.join()
         kept = page.evaluate("fedcompass.mark === fedcompass.state.runs[0].lanes[0]")
         assert kept, "the page began anew instead of going on"
         assert page.evaluate("fedcompass.state.runs[0].damaged") == 0

@@ -24,6 +24,8 @@ from fedcompass.experiment import record_key
 from fedcompass.runs.folder import RunFolder
 from fedcompass.simulation.run import simulate
 
+pytestmark = pytest.mark.whatever_is_learned  # files, names and twins
+
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:

@@ -232,6 +232,7 @@ def test_the_schedule_does_not_depend_on_the_training(name: str, tmp_path: Path)
     assert events_of(tmp_path / "trained") == events_of(tmp_path / "not")
 
 
+@pytest.mark.whatever_is_learned
 def test_a_thousand_clients_are_simulated_without_training() -> None:
     for name in ("fedcompass", "fedasync", "fedavg"):
         chosen = Experiment(strategy=steps_of(name), fleet={"clients": 1000}, horizon=0.6)

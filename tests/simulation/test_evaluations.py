@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedcompass.experiment import Experiment
 from fedcompass.setting_tables import merged
 from fedcompass.simulation.executors import EvalJob, EvalResult, Job, TrainJob
-from fedcompass.simulation.executors.no_training import NoTraining
+from fedcompass.simulation.executors.serial import NoTraining
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import Run, simulate
 from fedcompass.training import LocalTrainer, evaluate, evaluate_clients

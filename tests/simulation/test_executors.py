@@ -190,6 +190,7 @@ def test_an_evaluation_gives_the_same_numbers_in_every_executor() -> None:
         assert len(there.by_client) == 4
 
 
+@pytest.mark.whatever_is_learned
 def test_a_result_may_be_asked_for_in_any_order_and_is_not_kept() -> None:
     problem = problem_of()
     start = start_of(problem)
@@ -203,6 +204,7 @@ def test_a_result_may_be_asked_for_in_any_order_and_is_not_kept() -> None:
         assert keeps_nothing(executor)
 
 
+@pytest.mark.whatever_is_learned
 def test_the_job_whose_result_is_waited_for_goes_first() -> None:
     problem = problem_of(loss=slow)
     start = start_of(problem)
@@ -214,6 +216,7 @@ def test_the_job_whose_result_is_waited_for_goes_first() -> None:
         assert jobs[-2].key in executor._waiting
 
 
+@pytest.mark.whatever_is_learned
 def test_discarded_jobs_leave_nothing_behind() -> None:
     problem = problem_of()
     start = start_of(problem)
@@ -229,6 +232,7 @@ def test_discarded_jobs_leave_nothing_behind() -> None:
         assert keeps_nothing(executor)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_finished_job_can_be_discarded() -> None:
     problem = problem_of()
     start = start_of(problem)
@@ -241,12 +245,14 @@ def test_a_finished_job_can_be_discarded() -> None:
         assert keeps_nothing(executor)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_job_that_was_never_submitted_is_an_error_not_a_hang() -> None:
     problem = problem_of()
     with two_workers(problem) as executor, pytest.raises(ValueError, match="was not submitted"):
         executor.result(train_job(start_of(problem), 0))
 
 
+@pytest.mark.whatever_is_learned
 def test_an_exception_in_a_task_reaches_the_one_who_asks_and_others_go_on() -> None:
     x = torch.zeros(8, 1, 28, 28)
     y = torch.tensor([0, 0, 0, 0, 99, 99, 99, 99])
@@ -297,6 +303,7 @@ def test_a_killed_worker_is_one_clear_error_at_once() -> None:
             executor.submit(train_job(start, 1))
 
 
+@pytest.mark.whatever_is_learned
 def test_a_worker_that_kills_itself_is_an_error_for_every_kind_of_job() -> None:
     problem = problem_of(loss=dying)
     start = start_of(problem)
@@ -307,6 +314,7 @@ def test_a_worker_that_kills_itself_is_an_error_for_every_kind_of_job() -> None:
             executor.result(job)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_worker_is_in_the_folder_that_the_simulation_is_in_when_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +347,7 @@ def test_closing_ends_busy_workers_at_once() -> None:
         executor.result(train_job(start, 7))
 
 
+@pytest.mark.whatever_is_learned
 def test_an_executor_that_is_forgotten_ends_its_workers() -> None:
     problem = problem_of()
     executor = ProcessesExecutor(problem, SETTINGS, seed=0, workers=1)

@@ -32,6 +32,7 @@ from fedcompass.simulation.experiment_folder import create_run, resume_run
 from fedcompass.simulation.run import Run, simulate
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_run_resumed_from_a_checkpoint_ends_as_if_never_stopped(
     name: str, tmp_path: Path
@@ -46,6 +47,7 @@ def test_a_run_resumed_from_a_checkpoint_ends_as_if_never_stopped(
         assert not (path / "checkpoint.safetensors").exists()
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize("name", ["fedasync", "fedcompass"])
 def test_a_run_stopped_again_and_again_ends_as_if_never_stopped(name: str, tmp_path: Path) -> None:
     simulate(eventful(name), problem=problem(), folder=tmp_path / "whole")
@@ -64,6 +66,7 @@ def test_a_run_stopped_again_and_again_ends_as_if_never_stopped(name: str, tmp_p
     assert_same_run(tmp_path / "whole", folder.path)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_generator_dropped_before_the_second_checkpoint_goes_on_from_its_start(
     tmp_path: Path,
 ) -> None:
@@ -81,6 +84,7 @@ def test_a_generator_dropped_before_the_second_checkpoint_goes_on_from_its_start
     assert_same_run(tmp_path / "whole", folder.path)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_checkpoint_waits_until_the_answers_of_one_instant_are_all_in(tmp_path: Path) -> None:
     """Equal clients answer at once; a checkpoint between two of them would lose their order."""
     chosen = experiment("fedasync", fleet={"paces": [0.25] * 4, "jitter": 0.0})
@@ -110,6 +114,7 @@ def test_a_run_that_ends_at_its_target_can_be_resumed(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize("target", [0.6, 0.8, 1.0], ids=["early", "late", "never"])
 def test_a_run_that_goes_on_past_its_target_can_be_resumed(target: float, tmp_path: Path) -> None:
     """Stopped before, around and after the time it goes on to at least."""
@@ -133,6 +138,7 @@ def test_a_run_that_goes_on_past_its_target_can_be_resumed(target: float, tmp_pa
     assert_same_run(tmp_path / "whole", folder.path)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_run_of_processes_can_be_resumed_serially(tmp_path: Path) -> None:
     simulate(eventful("fedbuff"), problem=problem(), folder=tmp_path / "whole")
     folder = create_run(tmp_path / "stopped", eventful("fedbuff"))
@@ -152,14 +158,16 @@ def test_a_run_of_processes_can_be_resumed_serially(tmp_path: Path) -> None:
 def started_in_another_process(
     folder: Path, executor: str
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A run that takes some seconds, with a checkpoint every 0.1 s, as a shell would start it."""
+    """A run that never comes to its end, with a checkpoint every 0.1 s, as a shell starts it."""
     script = (
         "import time\n"
+        "from itertools import chain, repeat\n"
         "from tests.simulation.tiny_runs import eventful, problem, simulate\n"
+        "pauses = chain(repeat(0.1, 20), repeat(1000))\n"
         "if __name__ == '__main__':\n"
         f"    simulate(eventful('fedcompass'), problem=problem(), folder={str(folder)!r},\n"
         f"        executor={executor!r}, workers=2, checkpoint_every=0.1,\n"
-        "        on_progress=lambda _: time.sleep(0.1))\n"
+        "        on_progress=lambda _: time.sleep(next(pauses)))\n"
     )
     path = folder.with_suffix(".py")
     path.write_text(script)
@@ -218,12 +226,14 @@ def refusal_to_resume(path: Path, kind: type[FedcompassError]) -> str:
     return message
 
 
+@pytest.mark.whatever_is_learned
 def test_a_damaged_checkpoint_is_one_clear_line(stopped: Path) -> None:
     checkpoint = stopped / "checkpoint.safetensors"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     assert "checkpoint.safetensors cannot be read" in refusal_to_resume(stopped, CheckpointError)
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize("missing", ["simulation", "evaluations", "journal_bytes"])
 def test_a_checkpoint_without_one_of_its_facts_is_one_clear_line(
     stopped: Path, missing: str
@@ -235,6 +245,7 @@ def test_a_checkpoint_without_one_of_its_facts_is_one_clear_line(
     assert "checkpoint" in refusal_to_resume(stopped, CheckpointError)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_checkpoint_without_a_start_model_is_one_clear_line(stopped: Path) -> None:
     folder = resume_run(stopped)
     saved = folder.checkpoint()
@@ -244,17 +255,20 @@ def test_a_checkpoint_without_a_start_model_is_one_clear_line(stopped: Path) -> 
     assert "checkpoint" in refusal_to_resume(stopped, CheckpointError)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_journal_shorter_than_its_checkpoint_is_one_clear_line(stopped: Path) -> None:
     (stopped / "journal.jsonl").write_bytes(b"")
     assert "journal.jsonl has 0 bytes" in refusal_to_resume(stopped, JournalError)
 
 
+@pytest.mark.whatever_is_learned
 def test_a_run_is_not_resumed_with_another_model(stopped: Path) -> None:
     other = replace(problem(), model=partial(nn.Linear, 6, 2))
     with pytest.raises(RunFolderError, match=r"another problem \(a model of 57 .* of 14 param"):
         simulate(problem=other, folder=resume_run(stopped))
 
 
+@pytest.mark.whatever_is_learned
 def test_a_folder_is_not_continued_with_another_experiment(stopped: Path) -> None:
     with pytest.raises(RunFolderError, match="belongs to another experiment"):
         simulate(experiment(seed=5), problem=problem(), folder=resume_run(stopped))

@@ -26,6 +26,8 @@ from fedcompass.runs.replay import replay
 from fedcompass.simulation.experiment_folder import create_run, resume_run
 from fedcompass.simulation.run import simulate
 
+pytestmark = pytest.mark.whatever_is_learned  # files, names and twins
+
 
 def strict_json(text: str) -> Any:
     """Read JSON as other languages do: NaN and Infinity are no numbers."""

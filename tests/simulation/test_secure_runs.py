@@ -82,6 +82,7 @@ def test_no_merge_has_fewer_than_three_clients_and_first_answers_wait(tmp_path: 
     replay(tmp_path / "run" / "journal.jsonl")
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize("name", ["fedcompass", "metronome"])
 def test_a_secure_run_that_was_stopped_ends_as_if_never_stopped(name: str, tmp_path: Path) -> None:
     absent = {"absent": "skip"} if name == "metronome" else {}

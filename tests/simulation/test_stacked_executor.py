@@ -62,7 +62,7 @@ def experiment_of(strategy: str, seed: int = 0) -> Experiment:
         strategy={"name": strategy},
         fleet={"clients": 3},
         local=SETTINGS.model_dump(),
-        horizon=15.0,
+        horizon=8.0,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.child_processes import importing_tests
+from tests.child_processes import PATIENCE, importing_tests
 from tests.sweeps.small_sweeps import FILE, experiments
 
 from fedcompass.errors import MissingExtra
@@ -55,7 +55,7 @@ def cluster(death: Path) -> Iterator[str]:
     finally:
         process.stdin.close()
         try:
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # its own session: nothing is left behind

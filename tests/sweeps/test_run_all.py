@@ -33,6 +33,7 @@ def after(calls: int) -> Callable[[], bool]:
     return lambda: next(numbers) >= calls
 
 
+@pytest.mark.whatever_is_learned
 def test_records_are_those_of_simulate(store: Store) -> None:
     chosen = experiments()
     records = list(run_all(chosen, store, executor="serial"))
@@ -40,6 +41,7 @@ def test_records_are_those_of_simulate(store: Store) -> None:
     assert store.records() == records
 
 
+@pytest.mark.whatever_is_learned
 def test_what_is_done_is_not_run_again(store: Store) -> None:
     chosen = experiments()
     first = list(run_all(chosen[:3], store, executor="serial"))
@@ -50,6 +52,7 @@ def test_what_is_done_is_not_run_again(store: Store) -> None:
     assert len(store.path.read_text().splitlines()) == 1 + 4
 
 
+@pytest.mark.whatever_is_learned
 def test_a_sweep_that_is_left_keeps_what_is_done_and_lets_go_of_the_rest(store: Store) -> None:
     chosen = experiments()
     with closing(run_all(chosen, store, executor="serial")) as records:
@@ -59,6 +62,7 @@ def test_a_sweep_that_is_left_keeps_what_is_done_and_lets_go_of_the_rest(store: 
     assert [record.key for record in rest] == [experiment.key() for experiment in chosen[1:]]
 
 
+@pytest.mark.whatever_is_learned
 def test_processes_give_the_same_records(store: Store, tmp_path: Path) -> None:
     chosen = experiments(3)
     kept = tmp_path / "in-progress"
@@ -97,6 +101,7 @@ def test_nothing_starts_once_the_budget_is_spent(store: Store) -> None:
     assert store.records() == []
 
 
+@pytest.mark.whatever_is_learned
 def test_a_run_stopped_on_the_way_goes_on_to_the_same_end(store: Store, tmp_path: Path) -> None:
     experiment = experiments(1)[0].with_settings({"horizon": 6.0})
     kept = tmp_path / "in-progress"
@@ -109,6 +114,7 @@ def test_a_run_stopped_on_the_way_goes_on_to_the_same_end(store: Store, tmp_path
     assert not path.exists()
 
 
+@pytest.mark.whatever_is_learned
 def test_a_folder_with_a_name_stays_and_is_that_of_simulate(store: Store, tmp_path: Path) -> None:
     experiment = experiments(1)[0].with_settings({"horizon": 6.0})
     path = tmp_path / "runs" / "mine"
@@ -151,6 +157,7 @@ def test_without_a_folder_a_stopped_run_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.whatever_is_learned
 @pytest.mark.parametrize("file", ["checkpoint.safetensors", "experiment.toml"])
 def test_a_damaged_folder_is_begun_anew(store: Store, tmp_path: Path, file: str) -> None:
     experiment = experiments(1)[0]
@@ -161,6 +168,7 @@ def test_a_damaged_folder_is_begun_anew(store: Store, tmp_path: Path, file: str)
     assert record == record_of(simulate(experiment), "cpu")
 
 
+@pytest.mark.whatever_is_learned
 def test_a_failed_run_is_recorded_in_one_line_and_tried_again(store: Store) -> None:
     chosen = experiments(2, base={"model": f"{MODELS}:fails_when_called_second"})
     first, second = run_all(chosen, store, executor="serial")
@@ -174,6 +182,7 @@ def test_a_failed_run_is_recorded_in_one_line_and_tried_again(store: Store) -> N
     assert all(record.is_done for record in Store(store.path).records())
 
 
+@pytest.mark.whatever_is_learned
 def test_a_failing_run_in_a_stack_leaves_the_others_alone(store: Store, tmp_path: Path) -> None:
     good, other = experiments(2)
     path = tmp_path / "in-progress" / other.key()
@@ -250,6 +259,7 @@ def test_a_run_of_a_stack_whose_result_cannot_be_written_fails_alone(
     assert [record.error for record in records] == ["the disk is full", "the disk is full"]
 
 
+@pytest.mark.whatever_is_learned
 def test_as_many_runs_go_on_side_by_side_as_have_so_many_clients() -> None:
     """Small runs after large ones fill the stacks, too."""
     live: list[int] = []  # clients of the live runs when another one is begun

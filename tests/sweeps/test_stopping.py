@@ -1,4 +1,4 @@
-"""Ctrl-C during a sweep: the first one lets it put its runs away, unless it is to be ignored."""
+"""Ctrl-C or SIGTERM during a sweep: the first lets it put its runs away, unless it is ignored."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def ctrl_c() -> None:
 def test_a_first_ctrl_c_makes_it_due_and_a_second_one_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     stop = Stop()
-    with stop.heeding_ctrl_c():
+    with stop.heeding_signals():
         assert not stop.is_due()
         ctrl_c()
         assert stop.is_due()
@@ -37,7 +37,16 @@ def test_a_background_job_that_ignores_ctrl_c_goes_on_ignoring_it() -> None:
     """As all other commands do; it would end with the Ctrl-C meant for the script's foreground."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = Stop()
-    with stop.heeding_ctrl_c():
+    with stop.heeding_signals():
         ctrl_c()
         assert not stop.is_due()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_sigterm_makes_it_due_as_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stop = Stop()
+    with stop.heeding_signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.is_due()
+    assert signal.getsignal(signal.SIGTERM) is before

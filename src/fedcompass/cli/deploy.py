@@ -155,12 +155,11 @@ def server(
     running = RunningServer(project, path, resume=begun)
     view = RunView(path)
     view.refresh()  # what was before a resume has been told already
-    progress = DeployProgress()
+    progress = DeployProgress(project.network.address)
     stop_cleanly_at(signal.SIGTERM)  # systemd's stop: as Ctrl-C, children included
     try:
         with progress.live:
             running.start()
-            progress.live.say(f"waiting for sites at {project.network.address}")
             outcome = _watched(running, view, progress, project.expiry_warnings)
     except KeyboardInterrupt:
         running.stop()

@@ -17,6 +17,7 @@ _TOLD = (
     "joined",
     "turned away",
     "left",
+    "revoked",
     "refused",
     "task lost",
     "quarantined",
@@ -30,10 +31,14 @@ _TOLD = (
 class DeployProgress:
     """Shows a run on stderr.
 
+    Args:
+        address: where sites reach the server, to be told each time that it listens there.
+
     live: what shows it; use it in a `with`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address: str | None = None) -> None:
+        self._address = address
         self.live = LiveTable(lambda: self._table)
         self._shown = -_PLAIN
         self._table = ""
@@ -42,6 +47,8 @@ class DeployProgress:
         """Show where a run is."""
         news, now = view.refresh(), monotonic()
         for line in news:
+            if self._address is not None and line["what"] in ("started", "resumed"):
+                self.live.say(f"waiting for sites at {self._address}")
             if line["what"] in _TOLD:
                 self.live.say(_told(line))
         if self.live.is_live:

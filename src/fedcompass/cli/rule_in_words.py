@@ -53,11 +53,12 @@ _TIERS_IN_WORDS = (
 def rule_in_words(chosen: "Strategy") -> str:
     """When the model changes and by what, in a few indented lines."""
     rule = chosen.aggregation
-    when = _WHEN.get(chosen.scheduler, f"the scheduler {chosen.scheduler!r} says so")
+    scheduler = getattr(chosen.kind.build, "__name__", chosen.scheduler)
+    lines = [_line("when", _WHEN.get(chosen.scheduler, f"the scheduler {scheduler!r} says so"))]
     if chosen.own_rule is not None:
-        return "\n".join([_line("when", when), _line("rule", f"{chosen.own_rule}, its own")])
+        lines.append(_line("rule", f"{chosen.own_rule}, its own; what it leaves to WeightedSum:"))
     formula, words = _tiers(rule.server) if chosen.by_tiers else _sum(chosen)
-    lines = [_line("when", when), _line("formula", formula), _line("in words", words)]
+    lines += [_line("formula", formula), _line("in words", words)]
     if chosen.weighs_staleness:
         lines.append(_line("st(u)", _staleness(rule.staleness)))
     lines += [_line(symbol, meaning) for symbol, meaning in _pieces(rule)]

@@ -128,13 +128,14 @@ def _profile(name: str) -> str:
     from fedcompass.paper_settings import STRATEGY_KEYS, strategy_settings
     from fedcompass.strategies import known_keys, strategy
 
-    known = known_keys(name)
+    known, is_the_papers = known_keys(name), name in STRATEGY_KEYS
     filled = [f"{k}={v}" for k, v in strategy_settings("mnist", 5, name).items() if k in known]
-    source = "what the FedCompass paper used for" if name in STRATEGY_KEYS else "what suits"
+    source = "what the FedCompass paper used for" if is_the_papers else "what suits"
+    has_as_run = is_the_papers and strategy(name).weighs_staleness
     return (
         f"An experiment fills in {source} its dataset and number of "
         f'clients (mnist with 5: {", ".join(filled)}); with profile="own" it is the defaults '
-        "above." + (_AS_RUN.format(name) if strategy(name).weighs_staleness else "")
+        "above." + (_AS_RUN.format(name) if has_as_run else "")
     )
 
 

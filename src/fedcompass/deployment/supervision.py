@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 from time import monotonic
 
 from fedcompass.deployment.backoff import Backoff
@@ -24,6 +25,7 @@ from fedcompass.vocabulary import Seconds
 __all__ = ["Child", "Program", "die_with_parent", "free_port", "last_line"]
 
 _PARENT = "FEDCOMPASS_PARENT"
+_GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # the lowest and the highest
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SECRETS = 0o077  # what others may not do with our files
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -53,11 +55,17 @@ def die_with_parent() -> None:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of this machine that nobody has now.
+
+    It is none that the system gives to connections, or to those who ask for any: it stays free
+    until somebody asks for just this one.
+    """
+    given = _GIVEN_PORTS.read_text(encoding="ascii").split()
+    while True:
+        port = SystemRandom().randrange(10_000, max(20_000, int(given[0])))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def last_line(log: Path, start: int = 0) -> str:

@@ -75,6 +75,10 @@ class GridTransport:
         self._names.update({info.node_id: info.name for info in infos if info.name})
         return {info.node_id for info in infos}
 
+    def is_revoked(self, _: NodeId) -> bool:
+        """Flower decides who takes part: never."""
+        return False
+
     def departures(self) -> list[Reply]:
         """None: a Flower client that leaves just goes."""
         return []

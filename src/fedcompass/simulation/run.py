@@ -26,9 +26,9 @@ from fedcompass.simulation.budgets import Budgets
 from fedcompass.simulation.engine import Simulation
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.executors import Executor, Job, ProcessesExecutor, SerialExecutor
-from fedcompass.simulation.executors.no_training import NoTraining
 from fedcompass.simulation.executors.one_job import one_thread
 from fedcompass.simulation.executors.protocol import check_options
+from fedcompass.simulation.executors.serial import NoTraining
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.experiment_folder import (
     check_same_code,

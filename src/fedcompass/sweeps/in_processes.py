@@ -1,7 +1,6 @@
 """Runs in several processes, one each: they share nothing, so this scales with the cores."""
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -13,7 +12,7 @@ from time import monotonic
 from fedcompass.errors import TaskFailed
 from fedcompass.experiment import Experiment
 from fedcompass.freed_memory import keep_freed_memory
-from fedcompass.simulation.ctrl_c import kept_from_children
+from fedcompass.simulation.child_processes import end_with_parent, kept_from_children
 from fedcompass.sweeps.one_at_a_time import Place, run_one
 from fedcompass.sweeps.record import Record
 from fedcompass.sweeps.stopping import Stop
@@ -35,9 +34,7 @@ def in_processes(
     """
     context = multiprocessing.get_context("spawn")  # forking a process that uses torch is unsafe
     stops = context.Event()
-    pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_begin, initargs=(stops, os.getpid())
-    )
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(stops,))
     running: set[Future[Record | None]] = set()
     try:
         while True:
@@ -64,14 +61,14 @@ def in_processes(
 
 
 _stops: Event | None = None  # a worker process's own
-_parent = 0
 
 
-def _begin(stops: Event, parent: int) -> None:
+def _begin(stops: Event) -> None:
     """Prepare a worker: Ctrl-C is the main process's affair."""
-    global _stops, _parent
-    _stops, _parent = stops, parent
+    global _stops
+    _stops = stops
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
     keep_freed_memory()
 
 
@@ -80,5 +77,5 @@ def _run_one(experiment: Experiment, path: Path | None) -> Record | None:
 
 
 def _stop_is_due() -> bool:
-    """Whether the main process says so, or is gone."""
-    return _stops is None or _stops.is_set() or os.getppid() != _parent
+    """Whether the main process says so."""
+    return _stops is None or _stops.is_set()

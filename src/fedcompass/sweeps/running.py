@@ -92,7 +92,7 @@ def _settled(
 ) -> Generator[Record, None, None]:
     """Each record, once it is safe in the store."""
     try:
-        with stop.heeding_ctrl_c(), closing(records):
+        with stop.heeding_signals(), closing(records):
             for record in records:
                 if pending.settle(record):
                     yield record

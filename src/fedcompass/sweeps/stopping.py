@@ -1,4 +1,4 @@
-"""When a sweep is to stop: its budget is spent, or somebody pressed Ctrl-C."""
+"""When a sweep is to stop: its budget is spent, or somebody pressed Ctrl-C or ended it."""
 
 import signal
 import threading
@@ -11,11 +11,13 @@ from fedcompass.vocabulary import Seconds
 
 __all__ = ["Stop"]
 
+_HEEDED = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; `kill`, and batch systems when time is up
+
 
 class Stop:
     """Becomes due once and stays so.
 
-    interrupted: whether it was by Ctrl-C.
+    interrupted: whether it was by a signal.
     """
 
     def __init__(self, budget: Seconds | None = None) -> None:
@@ -31,22 +33,25 @@ class Stop:
         return None if self._ends is None else max(self._ends - monotonic(), 0.0)
 
     @contextmanager
-    def heeding_ctrl_c(self) -> Iterator[None]:
-        """Meanwhile a first Ctrl-C makes it due; a second one interrupts at once.
+    def heeding_signals(self) -> Iterator[None]:
+        """Meanwhile a first Ctrl-C or SIGTERM makes it due; a second one interrupts at once.
 
         A process that was started with SIGINT ignored, as by `&` in a script, goes on ignoring it.
         """
         elsewhere = threading.current_thread() is not threading.main_thread()
-        if elsewhere or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            yield  # signals reach the main thread only
-            return
-        before = signal.signal(signal.SIGINT, self._on_ctrl_c)
+        heeded = () if elsewhere else _HEEDED  # signals reach the main thread only
+        before = {
+            number: signal.signal(number, self._on_signal)
+            for number in heeded
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    def _on_ctrl_c(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True

@@ -156,16 +156,21 @@ def test_progress_tells_where_a_run_resumed_who_is_back_and_counts_one_answer(
 class Stopped:
     """Stands for a server's process, stopped by Ctrl-C soon after the start."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, _: Any, run: Path, **__: Any) -> None:
         self.restarted = 0
         self.looks = 0
+        self.run = run
 
     def start(self) -> None:
         pass
 
     def poll(self) -> None:
         self.looks += 1
-        if self.looks > 1:
+        if self.looks == 2:
+            print("the port is taken", file=sys.stderr)
+            with (self.run / "audit.jsonl").open("a") as file:
+                file.write('\n{"at": 8.0, "what": "resumed", "version": 1}\n')
+        if self.looks > 2:
             raise KeyboardInterrupt
 
     def stop(self) -> None:
@@ -194,7 +199,9 @@ def test_a_stopped_server_says_how_to_go_on_and_tells_no_old_news(
     assert (code, lines[:-1]) == (
         130,
         [
+            "the port is taken",
             "waiting for sites at 127.0.0.1:9092",
+            "    8.0 s  the run resumed at version 1",
             "all processes have ended",
             f"stopped. To go on: fedcompass deploy server {project}{option} --resume",
         ],

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.deployment.endless_demo import ENDLESS, end_after
 
 from fedcompass.deployment.operator.demo import Demo, DemoPlan, paces
 from fedcompass.deployment.operator.run_view import RunView
@@ -23,7 +24,7 @@ PLAN = DemoPlan(
     sites=2,
     slowest=2.0,
     target=0.999,
-    max_updates=4,
+    max_updates=ENDLESS,
     min_steps=2,
     max_steps=20,
     seconds_per_step=0.01,
@@ -58,6 +59,7 @@ def test_a_federation_finishes_survives_a_killed_server_and_leaves_nothing(tmp_p
             assert demo._server is not None
             victim = demo._server.children["server"]
             if victim is not None:
+                end_after(4, demo)
                 os.kill(victim, signal.SIGKILL)
                 killed.append(victim)
 

@@ -6,7 +6,7 @@ from time import monotonic, sleep
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.site_process import site_program
-from fedcompass.deployment.supervision import Child, Program, last_line
+from fedcompass.deployment.supervision import Child, Program, free_port, last_line
 
 PATIENCE = 120.0  # seconds; only a failing test waits so long
 
@@ -59,6 +59,13 @@ def wait_for_the_end_of(child: Child) -> None:
     while child.running:
         assert monotonic() < until
         sleep(0.05)
+
+
+def test_a_free_port_is_none_that_connections_of_other_programs_may_get() -> None:
+    lowest, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = {free_port() for _ in range(20)}
+    assert len(ports) > 1  # two who ask at the same time do not get the same
+    assert all(1024 <= port < max(20_000, lowest) for port in ports)
 
 
 def test_a_site_whose_key_others_can_read_ends_in_one_line_and_no_traceback(tmp_path: Path) -> None:

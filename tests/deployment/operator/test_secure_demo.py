@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.deployment.endless_demo import ENDLESS, end_after
 
 from fedcompass.deployment.operator.demo import Demo, DemoPlan
 from fedcompass.deployment.operator.run_view import RunView
@@ -27,7 +28,7 @@ PLAN = DemoPlan(
     seconds_per_step=0.004,
     min_steps=10,
     max_steps=40,
-    max_updates=8,
+    max_updates=ENDLESS,
     secure=True,
 )
 WINDOW = 24  # values in a row: by chance no file has them
@@ -143,15 +144,17 @@ class Killer:
 
     def look(self, view: RunView, demo: Demo) -> None:
         view.refresh()
-        if view.tally.version >= 1 and not self.killed:
-            self._kill("site", demo._sites[0].children["site"])
-        if view.tally.version >= 2 and len(self.killed) == 1 and demo._server is not None:
-            self._kill("server", demo._server.children["server"])
+        site = demo._sites[0].children["site"]
+        server = None if demo._server is None else demo._server.children["server"]
+        if view.tally.version >= 1 and not self.killed and site is not None:
+            self._kill("site", site)
+        if view.tally.version >= 2 and self.killed == ["site"] and server is not None:
+            end_after(view.tally.version + 6, demo)
+            self._kill("server", server)
 
-    def _kill(self, what: str, pid: int | None) -> None:
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            self.killed.append(what)
+    def _kill(self, what: str, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        self.killed.append(what)
 
 
 def test_the_server_of_a_secure_demo_sees_no_single_update_whoever_is_killed(

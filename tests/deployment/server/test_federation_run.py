@@ -132,6 +132,21 @@ def test_a_site_that_leaves_does_not_stop_the_others_and_warms_up_when_it_return
     check_exactly_once(tmp_path, running.settings)
 
 
+def test_a_site_that_was_revoked_is_said_to_be_also_after_a_crash(tmp_path: Path) -> None:
+    network = network_of(0.1, 0.2, 0.4)
+    running = federation(tmp_path, network, settings(max_updates=40))
+    run_until(running, lambda f: f.coordinator.version >= 6)
+    network.connected.discard(103)
+    network.revoked.add(103)
+    run_until(running, lambda f: "site-3" not in f.coordinator.scheduler.roster.members)
+    running.close()
+    network.restart()
+    federation(tmp_path, network, settings(max_updates=40), resume=True).run()
+    [line] = audit(tmp_path, "revoked")
+    assert (line["who"], line["why"]) == ("site-3", "it is not on the roster any more")
+    assert audit(tmp_path, "left") == []
+
+
 def test_a_short_absence_changes_nothing(tmp_path: Path) -> None:
     network = network_of(0.1, 0.2)
     running = federation(tmp_path, network, settings(max_updates=10))

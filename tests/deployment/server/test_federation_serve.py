@@ -69,6 +69,9 @@ class AtOnce:
         )
         return message
 
+    def is_revoked(self, node: NodeId) -> bool:
+        return False
+
     def departures(self) -> list[Reply]:
         return []
 

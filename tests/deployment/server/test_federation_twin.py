@@ -49,6 +49,9 @@ class Stage:
         )
         self.here.append(reply)
 
+    def is_revoked(self, node: NodeId) -> bool:
+        return False
+
     def departures(self) -> list[Reply]:
         return []
 

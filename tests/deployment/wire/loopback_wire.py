@@ -211,9 +211,15 @@ def played(scene: Callable[_P, Awaitable[None]]) -> Callable[_P, None]:
     return test
 
 
-async def write(call: Any, message: Any) -> None:
-    with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # over: its status says why
-        await call.write(message.SerializeToString())
+async def write(call: Any, raw: bytes) -> None:
+    """Send a message, or nothing if the server has ended the call: its status says why.
+
+    `call.write` would put a status of its own in the place of the server's where the end of the
+    call crosses a message.
+    """
+    with suppress(grpc.aio.AioRpcError, grpc.aio.InternalError):
+        await call.wait_for_connection()
+        await call._cython_call.send_serialized_message(raw)
 
 
 class Caller:
@@ -225,19 +231,19 @@ class Caller:
     async def attend(self, *messages: pb.FromSite) -> Any:
         call = self._channel.stream_stream(SERVICE + "Attend")()
         for message in messages:
-            await write(call, message)
+            await write(call, message.SerializeToString())
         return call
 
     def open_submit(self) -> Any:
         return self._channel.stream_stream(SERVICE + "Submit")()
 
     async def write(self, call: Any, answer: pb.Answer, *pieces: bytes) -> None:
-        await write(call, pb.AnswerPart(answer=answer))
+        await write(call, pb.AnswerPart(answer=answer).SerializeToString())
         for piece in pieces:
-            await write(call, pb.AnswerPart(data=piece))
+            await self.write_piece(call, piece)
 
     async def write_piece(self, call: Any, piece: bytes) -> None:
-        await write(call, pb.AnswerPart(data=piece))
+        await write(call, pb.AnswerPart(data=piece).SerializeToString())
 
     def open_fetch(self, task: str) -> Any:
         request = pb.ModelRequest(task=task).SerializeToString()
@@ -249,20 +255,17 @@ class Caller:
             call = self._channel.unary_stream(SERVICE + method)(raw)
         else:
             call = self._channel.stream_stream(SERVICE + method)()
-            with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
-                await call.write(raw)
+            await write(call, raw)
         await to_end(call)
 
     async def submit(self, answer: pb.Answer, *pieces: bytes) -> pb.AnswerReply:
         """Hand in an answer, whatever the server says to its head; what it says at last."""
-        call = self._channel.stream_stream(SERVICE + "Submit")()
-        await write(call, pb.AnswerPart(answer=answer))
+        call = self.open_submit()
+        await self.write(call, answer)
         reply: pb.AnswerReply = pb.AnswerReply.FromString(await call.read())
         if reply.WhichOneof("kind") == "proceed" and pieces:
-            with suppress(grpc.aio.AioRpcError):  # the read tells why the server ended the call
-                for piece in pieces:
-                    await write(call, pb.AnswerPart(data=piece))
-                await call.done_writing()
+            for piece in pieces:
+                await self.write_piece(call, piece)
             reply = pb.AnswerReply.FromString(await call.read())
         call.cancel()
         return reply

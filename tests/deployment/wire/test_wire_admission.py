@@ -108,7 +108,7 @@ def test_a_site_is_added_and_revoked_without_a_restart(tmp_path: Path) -> None:
             papers.list_only("north", "south")
             await until(lambda: set(server.service.sites) == {"north", "south"})
             papers.list_only("south")
-            await until(lambda: set(server.service.sites) == {"south"}, 5)
+            await until(lambda: set(server.service.sites) == {"south"}, Limits().silence)
             await until(lambda: any("not on the server's roster" in n for n in north.notices))
             assert south.link.name == "south"
 

@@ -1,7 +1,6 @@
 """A task and its answer over real sockets."""
 
 import asyncio
-import os
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.deployment.wire.loopback_wire import (
+    LONGEST,
     MODEL,
     UPDATE,
     Papers,
@@ -21,9 +21,11 @@ from tests.deployment.wire.loopback_wire import (
     play,
     played,
     serving,
+    to_end,
     until,
 )
 
+from fedcompass.deployment.supervision import free_port
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.arriving import ArrivingFile
@@ -62,8 +64,7 @@ async def test_a_model_is_fetched_once_for_all_tasks_that_start_from_it(
     ):
         server.give("north", 1)
         await until(lambda: len(server.received) == 1)
-        for path in (tmp_path / "server" / "models").iterdir():
-            path.write_bytes(b"")  # who fetched it again would notice
+        server.service.keep_models(set())  # who fetched it again would wait for ever
         first = server.received[0][0].task
         task = server.service.give(replace(first, id="B" * 22, number=2))
         await until(lambda: len(server.received) == 2)
@@ -76,7 +77,8 @@ async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched
     papers: Papers, tmp_path: Path
 ) -> None:
     async with AsyncExitStack() as stack:
-        async with serving(papers, tmp_path / "server") as server:
+        port, folder = free_port(), tmp_path / "server"
+        async with serving(papers, folder, port=port) as server:
             to_site = attending(papers, "north", tmp_path / "north", server.address)
             site = await stack.enter_async_context(to_site)
             link = site.link
@@ -93,8 +95,9 @@ async def test_a_model_whose_connection_closes_before_it_is_asked_for_is_fetched
         await until(lambda: link.name is None)
         closed.set()
         await asyncio.sleep(0.1)
-        port, folder = server.port, tmp_path / "server"
         again = await stack.enter_async_context(serving(papers, folder, port=port))
+        await until(lambda: "north" in again.service.sites)
+        again.service.publish([MODEL])  # as a server that goes on with a run does
         await until(lambda: again.received)
         assert [content for _, content in again.received] == [UPDATE]
         assert not [line for line in site.notices if "did not arrive" in line]  # of each try
@@ -235,14 +238,51 @@ async def test_an_answer_that_cannot_be_written_down_is_sent_again(
             assert sum("No space left" in notice for notice in server.notices) == 2
 
 
+def test_an_upload_that_the_server_ends_early_is_tried_again_on_the_same_connection(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, failures = ArrivingFile.add, [OSError(28, "No space left on device")] * 3
+
+    def full_at_first(self: ArrivingFile, piece: bytes) -> None:
+        if "uploads" in self.path.parts and self.offset > 0 and failures:
+            raise failures.pop()
+        add(self, piece)
+
+    monkeypatch.setattr(ArrivingFile, "add", full_at_first)
+
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server") as server,
+            attending(papers, "north", tmp_path / "north", server.address) as site,
+        ):
+            server.give("north")
+            await until(lambda: server.received)
+            assert [content for _, content in server.received] == [UPDATE]
+            connected, *tries = site.notices
+            assert connected == "connected as north"
+            # What the site hears depends on whether its next piece was under way.
+            assert len(tries) == 3
+            assert set(tries) <= {
+                "no connection to the server: the server cannot go on now; try again",
+                "the server ended a call before all was sent (its log may say why); trying again",
+            }
+            told = "the server could not serve north: [Errno 28] No space left on device"
+            assert server.notices == [told] * 3
+
+    play(scene())
+
+
 @played
 async def test_an_upload_goes_on_where_its_connection_broke(papers: Papers, tmp_path: Path) -> None:
     async with serving(papers, tmp_path / "server") as server:
         task = server.give("north")
         first = cut(UPDATE)[:2]
         async with calling(papers, "north", server.address) as caller:
+            call = caller.open_submit()
+            await caller.write(call, answer_to(task.id), *first)
+            await call.done_writing()  # the server waits for more: it has not ended the call
             with pytest.raises(grpc.aio.AioRpcError, match="send the rest"):
-                await caller.submit(answer_to(task.id), *first)
+                await to_end(call)
         async with calling(papers, "north", server.address) as caller:
             reply = await caller.submit(answer_to(task.id))
             assert reply.proceed.offset == sum(map(len, first))
@@ -292,31 +332,44 @@ async def test_a_site_that_restarts_sends_the_answer_it_kept_without_training_ag
         assert [content for _, content in server.received] == [UPDATE]
 
 
-def test_an_answer_is_sent_while_it_is_forced_to_the_sites_disk(
+def test_an_answer_is_forced_to_the_sites_disk_only_if_its_receipt_is_slow_to_come(
     papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsync, received = os.fsync, threading.Event()
-    in_time: list[bool] = []
+    forced: list[str] = []
 
-    def slow_at_the_site(handle: int) -> None:
-        if Path(f"/proc/self/fd/{handle}").readlink().suffix == ".payload":
-            in_time.append(received.wait(10))
-        fsync(handle)
+    def note(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        if path.parent == tmp_path / "north" / "answers":
+            forced.append(path.name)
 
-    monkeypatch.setattr("os.fsync", slow_at_the_site)
+    monkeypatch.setattr("os.fsync", note)
+    delay = "fedcompass.deployment.wire.site_link._FORCED_AFTER"
+    monkeypatch.setattr(delay, LONGEST)
 
     async def scene() -> None:
         async with (
             serving(papers, tmp_path / "server") as server,
             attending(papers, "north", tmp_path / "north", server.address),
         ):
-            server.give("north")
+            server.give("north", 1)
             await until(lambda: server.received)
-            received.set()
-            await until(lambda: in_time)
+            await until(lambda: not list((tmp_path / "north" / "answers").iterdir()))
+            assert forced == []
+            monkeypatch.setattr(delay, 0.0)
+            receive, slow = server.answers.receive, asyncio.Event()
+
+            async def receive_late(received: Received) -> Verdict:
+                await slow.wait()
+                return await receive(received)
+
+            server.answers.receive = receive_late
+            task = server.give("north", 2)
+            await until(lambda: len(forced) == 2)
+            slow.set()
+            await until(lambda: len(server.received) == 2)
+            assert forced == [f"{task.id}.payload", f"{task.id}.answer"]
 
     play(scene())
-    assert in_time == [True]
 
 
 def test_a_site_whose_disk_is_full_for_a_while_keeps_its_answer(

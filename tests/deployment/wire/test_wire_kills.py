@@ -3,7 +3,6 @@
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,8 +13,10 @@ import pytest
 from tests.deployment.wire.loopback_wire import Papers, digest
 from tests.deployment.wire.wire_process import content
 
+from fedcompass.deployment.supervision import free_port
+
 ROOT = Path(__file__).parents[3]
-LONGEST = 60.0
+LONGEST = 180.0  # seconds; only a failing test waits so long
 
 
 class Pair:
@@ -23,8 +24,7 @@ class Pair:
 
     def __init__(self, folder: Path, tasks: int) -> None:
         self.folder, self.deaths = folder, {"server": 0, "site": 0}
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
+        port = str(free_port())
         self._arguments = {"server": [str(folder), port, str(tasks)], "site": [str(folder), port]}
         self.processes = {name: self._start(name) for name in self._arguments}
 

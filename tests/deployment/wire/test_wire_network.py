@@ -9,9 +9,11 @@ import pytest
 from tests.deployment.wire.loopback_wire import Papers, attending, played, serving, until
 from tests.deployment.wire.middle import Middle, balancing
 
+from fedcompass.deployment.supervision import free_port
 from fedcompass.deployment.wire.limits import Limits
 
 QUICK = Limits(heartbeat=0.2, silence=1.5)
+SOON = Limits().silence  # seconds: sooner than by the usual limits
 
 
 @asynccontextmanager
@@ -95,8 +97,8 @@ async def test_a_dead_link_is_noticed_on_both_sides_and_made_anew(
         async with attending(papers, "north", tmp_path / "n", address, limits=QUICK) as north:
             await until(lambda: north.link.name)
             middle.silent = True
-            await until(lambda: not server.service.sites, 5)
-            await until(lambda: north.link.name is None, 5)
+            await until(lambda: not server.service.sites, SOON)
+            await until(lambda: north.link.name is None, SOON)
             middle.silent = False
             await until(lambda: "north" in server.service.sites)
 
@@ -105,8 +107,7 @@ async def test_a_dead_link_is_noticed_on_both_sides_and_made_anew(
 async def test_a_site_that_starts_before_its_server_connects_when_that_is_there(
     papers: Papers, tmp_path: Path
 ) -> None:
-    async with serving(papers, tmp_path / "first") as first:
-        port = first.port
+    port = free_port()
     async with attending(papers, "north", tmp_path / "north", f"127.0.0.1:{port}") as north:
         await until(lambda: north.notices)
         assert "no connection to the server" in north.notices[0]

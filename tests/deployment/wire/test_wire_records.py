@@ -4,7 +4,9 @@ import asyncio
 import hashlib
 import json
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from fedcompass.deployment.wire.arriving import ArrivingFile, OneBehind, write_h
 from fedcompass.deployment.wire.limits import Limits, Transfer
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
+from fedcompass.deployment.wire.published_models import PublishedModels
 from fedcompass.deployment.wire.site_roster import (
     RosterFile,
     fingerprint_of,
@@ -282,23 +285,49 @@ def test_a_file_is_the_same_however_it_was_cut_and_interrupted(
 
 
 def test_a_damaged_model_is_fetched_again(tmp_path: Path) -> None:
-    models = ModelFiles(tmp_path)
-    name, size = models.publish([CONTENT[:100], memoryview(CONTENT)[100:]])
-    assert (name, size) == (digest(CONTENT), len(CONTENT))
-    assert models.whole(name) == tmp_path / name
-    (tmp_path / name).write_bytes(bytes(size))
+    models, name = ModelFiles(tmp_path), digest(CONTENT)
+    arriving = models.arriving(name, len(CONTENT))
+    arriving.add(CONTENT)
+    assert models.whole(name) is None  # yet
+    assert models.arrived(arriving) == models.whole(name) == tmp_path / name
+    (tmp_path / name).write_bytes(bytes(len(CONTENT)))
     assert ModelFiles(tmp_path).whole(name) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_models_that_nobody_needs_are_removed(tmp_path: Path) -> None:
     models = ModelFiles(tmp_path)
-    old, _ = models.publish([b"old"])
-    new, _ = models.publish([b"new"])
+    old, new = digest(b"old"), digest(b"new")
+    for content in (b"old", b"new"):
+        (tmp_path / digest(content)).write_bytes(content)
     models.arriving(digest(b"part"), 4).add(b"pa")
     models.keep_only({new})
     assert models.whole(old) is None
     assert [path.name for path in tmp_path.iterdir()] == [new]
+
+
+@given(cuts=st.lists(st.integers(0, 40)), offset=st.integers(0, 50))
+def test_a_published_model_is_sent_in_pieces_of_one_length_from_any_offset(
+    cuts: list[int], offset: int
+) -> None:
+    content = bytes(range(40))
+    ends = [0, *sorted(cuts), 40]
+    models = PublishedModels()
+    pieces = [memoryview(content)[begin:end] for begin, end in pairwise(ends)]
+    assert models.publish(pieces) == (digest(content), 40)
+    with patch("fedcompass.deployment.wire.published_models.PIECE_BYTES", 7):
+        sent = list(models.pieces(digest(content), offset))
+    assert b"".join(sent) == content[offset:]
+    assert all(len(piece) == 7 for piece in sent[:-1])
+    assert all(sent)
+
+
+def test_a_published_model_that_nobody_needs_is_forgotten() -> None:
+    models = PublishedModels()
+    for content in (b"old", b"new"):
+        models.publish([content])
+    models.keep_only({digest(b"new")})
+    assert [digest(content) in models for content in (b"old", b"new")] == [False, True]
 
 
 def test_a_file_is_hashed_while_it_is_written(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _admission(site: SiteFolder) -> str:
     """Ask the server for a model that no site has: only one on its roster hears that."""
     import asyncio
 
-    from fedcompass.deployment.wire.site_link import is_admitted
+    from fedcompass.deployment.wire.site_calls import is_admitted
 
     asyncio.run(is_admitted(site.settings.server, site.identity, site.settings.proxy))
     return "the server admits this certificate"

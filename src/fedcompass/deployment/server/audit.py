@@ -61,6 +61,7 @@ class Audit:
         told = _told(event)
         if told is not None:
             what, facts = told
+            what = "revoked" if notes.pop("revoked", False) else what
             self._add(what, event.at, {**facts, **notes})
 
     def command(self, command: Command, **notes: Any) -> None:
@@ -111,8 +112,9 @@ def _number(record: dict[str, Any]) -> int:
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells lines of one event apart."""
-    return line.get("what"), line.get("who"), line.get("version")
+    """What tells lines of one event apart; who repeats an event does not know of a revocation."""
+    what = line.get("what")
+    return "left" if what == "revoked" else what, line.get("who"), line.get("version")
 
 
 def _told(event: Event) -> tuple[str, dict[str, Any]] | None:

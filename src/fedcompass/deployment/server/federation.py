@@ -158,7 +158,9 @@ class Federation:
         self._watched = now
         self.membership.watch(now, self._transport.nodes())
         for peer in self.membership.leave(now, self.settings.gone_after):
-            if peer.client is not None:
+            if peer.client is not None and self._transport.is_revoked(peer.node):
+                self._lose(now, peer.client, "it is not on the roster any more", revoked=True)
+            elif peer.client is not None:
                 self._lose(now, peer.client, "it is not connected any more")
         for client in self._intake.not_returned(now):
             self._lose(now, client, "it did not return after the server's restart")
@@ -169,9 +171,9 @@ class Federation:
             greeting = self._transport.greeting(peer.node)
             self._settle(now, self._intake.meet(now, peer, greeting))
 
-    def _lose(self, now: Seconds, client: ClientId, why: str) -> None:
+    def _lose(self, now: Seconds, client: ClientId, why: str, **notes: bool) -> None:
         if client in self.coordinator.scheduler.roster.members:
-            self._settle(now, self.coordinator.lose(now, client, why=why))
+            self._settle(now, self.coordinator.lose(now, client, why=why, **notes))
 
     def _readmit(self, now: Seconds, client: ClientId) -> None:
         """Do as an operator asks, if there is anything to do."""

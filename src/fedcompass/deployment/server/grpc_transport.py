@@ -123,6 +123,10 @@ class GrpcTransport:
             raise TransportBroken("the server's network thread has ended; see its log")
         return set(self._service.sites)
 
+    def is_revoked(self, node: NodeId) -> bool:
+        """Whether a site is on the roster no longer."""
+        return not self._service.is_listed(str(node))
+
     def departures(self) -> list[Reply]:
         """The sites that came only to say that they take no further part, since the last call."""
         with self._lock:
@@ -206,20 +210,12 @@ class GrpcTransport:
         self._wake.set()
 
     def _publish(self, assignment: Assignment) -> tuple[str, int]:
-        """Put a model on disk for sites to fetch, unless it is the one before."""
+        """Let sites fetch a model, unless it is the one before."""
         version = (assignment.run, assignment.version)
         if self._published is None or self._published[:2] != version:
-            try:
-                pieces = payload_pieces(self._layout, "model", assignment.model)
-                self._published = (*version, *self._service.publish(pieces))
-            except OSError as error:
-                raise self._unwritable(error) from None
+            pieces = payload_pieces(self._layout, "model", assignment.model)
+            self._published = (*version, *self._service.publish(pieces))
         return self._published[2:]
-
-    def _unwritable(self, error: OSError) -> RunFolderError:
-        return RunFolderError(
-            f"{self._folder} cannot be written: {error.strerror}; free some space, then resume"
-        )
 
     def _call(self, work: "Coroutine[Any, Any, _T]") -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -271,8 +267,10 @@ class GrpcTransport:
         started.set_result(None)
         await self._stop.wait()
         self._give_up_waiting()
-        await server.stop(_GRACE)
+        stopping = asyncio.create_task(server.stop(3 * _GRACE))  # from now on it takes no calls
+        await service.end_calls(_GRACE)  # what gRPC has to end, it logs as an error
         self._give_up_waiting()
+        await stopping
         await service.close()
 
     def _open(self) -> FederationService:
@@ -292,7 +290,9 @@ class GrpcTransport:
                 f"another process serves sites from {self._folder}; stop it first"
             ) from None
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise RunFolderError(
+                f"{self._folder} cannot be written: {error.strerror}; free some space, then resume"
+            ) from None
 
     def _give_up_waiting(self) -> None:
         """What nobody has dealt with gets no receipt: its site keeps it."""

@@ -5,6 +5,7 @@ it goes on with a run that is there.
 """
 
 import argparse
+import gc
 import json
 import logging
 import signal
@@ -107,6 +108,7 @@ def _serve(project: ServerProject, run: Path) -> None:
         form=KEPT if project.federation.secure.enabled else network.updates,
         notice=_log.warning,
     )
+    gc.freeze()  # torch and the app stay: the collector need not look at them again and again
     resume = (run / "deployment.toml").exists()
     try:
         serve(project.federation, app, transport, run, resume=resume, pause=transport.wait)

@@ -20,6 +20,8 @@ from fedcompass.errors import WireError
 
 __all__ = ["Answers", "Receive", "Received", "Verdict"]
 
+_FORCED_BYTES = 16 << 20  # are forced to the disk while more of an answer comes in
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -130,14 +132,14 @@ class Answers:
             file = await asyncio.to_thread(ArrivingFile, self._folder / task.id, size, digest)
         proceed = pb.Proceed(offset=file.offset)
         await context.write(pb.AnswerReply(proceed=proceed).SerializeToString())
-        came = file.offset
+        came = forced = file.offset
 
         async def add(piece: bytes) -> None:
             async with lock:
                 self._check_newest(task, this)
                 await asyncio.to_thread(file.add, piece)
 
-        async with OneBehind() as writing:
+        async with OneBehind() as writing, OneBehind() as forcing:
             while came < size:
                 part = await self._next_part(context, transfer)
                 if part is None or part.WhichOneof("kind") != "data":
@@ -146,6 +148,9 @@ class Answers:
                 await writing.do(add(data))
                 came += len(data)
                 transfer.moved += len(data)
+                if came - forced >= _FORCED_BYTES:
+                    await forcing.do(asyncio.to_thread(file.force))
+                    forced = came
         async with lock:
             self._check_newest(task, this)
             return _finished(file)

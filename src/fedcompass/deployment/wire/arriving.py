@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.errors import WireError
+from fedcompass.runs.files import force
 
 __all__ = ["ArrivingFile", "OneBehind", "Pieces", "digest_of", "write_hashed"]
 
@@ -84,6 +85,10 @@ class ArrivingFile:
             file.write(piece)
         self._hash.update(piece)
         self.offset += len(piece)
+
+    def force(self) -> None:
+        """Wait until what has been added is on the disk."""
+        force(self._part)
 
     def finish(self) -> Path:
         """The whole file, in its place.

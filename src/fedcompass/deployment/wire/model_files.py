@@ -1,10 +1,9 @@
-"""Models on disk under the SHA-256 of their bytes: published at the server, fetched by a site."""
+"""A site's models on disk, under the SHA-256 of their bytes."""
 
-import os
 from collections.abc import Collection
 from pathlib import Path
 
-from fedcompass.deployment.wire.arriving import ArrivingFile, Pieces, digest_of, write_hashed
+from fedcompass.deployment.wire.arriving import ArrivingFile, digest_of
 
 __all__ = ["ModelFiles"]
 
@@ -20,21 +19,9 @@ class ModelFiles:
         self._checked: set[str] = set()  # read whole since this process started
         folder.mkdir(parents=True, exist_ok=True)
 
-    def publish(self, pieces: Pieces) -> tuple[str, int]:
-        """Write a model; its digest and size."""
-        beside = self._folder / f".{os.getpid()}.partial"
-        digest, size = write_hashed(beside, pieces)
-        beside.replace(self.path(digest))
-        self._checked.add(digest)
-        return digest, size
-
-    def path(self, digest: str) -> Path:
-        """Where a model is, if it is here."""
-        return self._folder / digest
-
     def whole(self, digest: str) -> Path | None:
         """A model, if it is here and undamaged."""
-        path = self.path(digest)
+        path = self._folder / digest
         if not path.is_file():
             return None
         if digest not in self._checked:
@@ -46,7 +33,7 @@ class ModelFiles:
 
     def arriving(self, digest: str, size: int) -> ArrivingFile:
         """A model that is about to be fetched; what is here of it already is taken up."""
-        return ArrivingFile(self.path(digest), size, digest)
+        return ArrivingFile(self._folder / digest, size, digest)
 
     def arrived(self, file: ArrivingFile) -> Path:
         """Put a model that was fetched in its place."""

@@ -1,7 +1,8 @@
 """A site's answers on disk, from the end of their training to the server's receipt.
 
-An answer that is kept outlives this process; once it is forced, the machine, too. One that a
-failing machine damaged before that is noticed by its digest: its task is trained again.
+An answer that is kept outlives this process; once it is forced, which one that soon has its receipt
+never is, the machine, too. One that a failing machine damaged before that is noticed by its
+digest: its task is trained again.
 """
 
 from contextlib import suppress
@@ -78,14 +79,15 @@ class Outbox:
         self.waiting[answer.task] = answer
 
     def force(self, task: str) -> None:
-        """Wait until an answer is on the disk, or has its receipt and is dropped.
+        """Wait until an answer is on the disk, unless it has its receipt.
 
         Raises:
             OSError: the disk.
         """
-        for path in (self.payload(task), self._head(task), self._folder):
-            with suppress(FileNotFoundError):  # dropped, or an error without a payload
-                force(path)
+        if task in self.waiting:
+            for path in (self.payload(task), self._head(task), self._folder):
+                with suppress(FileNotFoundError):  # dropped, or an error without a payload
+                    force(path)
 
     def verify(self, answer: pb.Answer) -> bool:
         """Whether a payload is still what was kept; if not, the answer becomes an error."""

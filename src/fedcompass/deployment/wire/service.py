@@ -1,6 +1,7 @@
 """The server's side of the wire: who may call, models for tasks, and the calls themselves."""
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import monotonic
@@ -13,9 +14,9 @@ from fedcompass.deployment.wire.answers import Answers, Receive
 from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.attendance import Attendance, Session
 from fedcompass.deployment.wire.connections import SERVICE
-from fedcompass.deployment.wire.decoding import PIECE_BYTES, read_model_request
+from fedcompass.deployment.wire.decoding import read_model_request
 from fedcompass.deployment.wire.limits import Limits, Transfer
-from fedcompass.deployment.wire.model_files import ModelFiles
+from fedcompass.deployment.wire.published_models import PublishedModels
 from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask, TaskBook
@@ -67,10 +68,11 @@ class FederationService:
         self.limits = limits or Limits()
         self._notice = notice
         self._book = TaskBook(folder / "tasks.jsonl")
-        self._models = ModelFiles(folder / "models")
+        self._models = PublishedModels()
+        shutil.rmtree(folder / "models", ignore_errors=True)  # of an earlier version
         self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
         self._attendance = Attendance(layout, self._orders, self.limits, notice, changed, departed)
-        self._visitors = Visitors(roster, self.limits)
+        self._roster, self._visitors = roster, Visitors(roster, self.limits)
         self._sum: SumRound | None = None  # under way
         self._reviews = asyncio.get_running_loop().create_task(self._review())
 
@@ -79,8 +81,12 @@ class FederationService:
         """Those connected now."""
         return self._attendance.sites
 
+    def is_listed(self, site: str) -> bool:
+        """Whether a site is on the roster."""
+        return site in self._roster.roster.names.values()
+
     def publish(self, pieces: Pieces) -> tuple[str, int]:
-        """Put a model on disk for sites to fetch; its digest and size. Blocks on the disk."""
+        """Let sites fetch a model, whose pieces nobody may change; its digest and size."""
         return self._models.publish(pieces)
 
     def give(self, new: GivenTask) -> GivenTask:
@@ -128,8 +134,12 @@ class FederationService:
         return self._book.open_tasks(site)
 
     def keep_models(self, digests: set[str]) -> None:
-        """Remove the models that neither an open task nor the caller needs."""
+        """Forget the models that neither an open task nor the caller needs."""
         self._models.keep_only(digests | self._book.models)
+
+    async def end_calls(self, grace: Seconds) -> None:
+        """End the calls that are under way; transfers have so long to end by themselves."""
+        await self._visitors.end_all(grace)
 
     async def close(self) -> None:
         """Let go of the folder; no call may be under way any more."""
@@ -206,10 +216,10 @@ class FederationService:
         task = self._book.open_task(visitor.site, request.task)
         if task is None:
             raise NotAdmitted(grpc.StatusCode.NOT_FOUND, "this site has no open task of this id")
+        if task.model not in self._models:
+            raise NotAdmitted(grpc.StatusCode.UNAVAILABLE, "the model is not here yet; try again")
         transfer = Transfer(self.limits, monotonic())
-        with self._models.path(task.model).open("rb", buffering=0) as file:
-            file.seek(request.offset)
-            while data := file.read(PIECE_BYTES):
-                async with asyncio.timeout(max(0.0, transfer.seconds_allowed(monotonic()))):
-                    await context.write(pb.Piece(data=data).SerializeToString())
-                transfer.moved += len(data)
+        for data in self._models.pieces(task.model, request.offset):
+            async with asyncio.timeout(max(0.0, transfer.seconds_allowed(monotonic()))):
+                await context.write(pb.Piece(data=data).SerializeToString())
+            transfer.moved += len(data)

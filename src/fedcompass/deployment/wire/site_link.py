@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
 from pathlib import Path
 from random import uniform
@@ -14,19 +14,13 @@ import grpc
 import fedcompass
 from fedcompass.deployment.backoff import Backoff
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.arriving import OneBehind
 from fedcompass.deployment.wire.connections import SERVICE, Identity, open_channel
-from fedcompass.deployment.wire.decoding import (
-    PIECE_BYTES,
-    WIRE_PROTOCOL,
-    read_answer_reply,
-    read_from_server,
-    read_piece,
-)
+from fedcompass.deployment.wire.decoding import WIRE_PROTOCOL, read_from_server
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.model_files import ModelFiles
 from fedcompass.deployment.wire.outbox import Outbox
 from fedcompass.deployment.wire.short_texts import KEPT, one_line
+from fedcompass.deployment.wire.site_calls import GONE, UNSENT, fetch, hand_in, why_ended, write
 from fedcompass.errors import FedcompassError, WireError
 from fedcompass.vocabulary import Seconds
 
@@ -34,12 +28,12 @@ if TYPE_CHECKING:
     from fedcompass.deployment.wire.kept_updates import KeptUpdates
     from fedcompass.deployment.wire.sum_member import SumMember
 
-__all__ = ["SiteLink", "Train", "is_admitted"]
+__all__ = ["SiteLink", "Train"]
 
 _BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
-
-_GONE = {grpc.StatusCode.NOT_FOUND}  # the task was given up meanwhile
+_FORCED_AFTER: Seconds = 2.0  # answers that have no receipt by then
+_TRY_AGAIN = {grpc.StatusCode.UNAVAILABLE, UNSENT}
 
 
 class _Left(Exception):
@@ -161,14 +155,14 @@ class SiteLink:
         except _Left:
             raise
         except Exception as error:
-            return _told(error)
+            return why_ended(error)
         finally:
             self.name = None
 
     async def _attend(self) -> Never:
         call = self._channel.stream_stream(f"/{SERVICE}/Attend")()
         try:
-            await _write(call, pb.FromSite(hello=self._hello))
+            await write(call, pb.FromSite(hello=self._hello))
             await self._hear(call)  # welcome
             await _until_one_fails(self._beat(call), self._listen(call))
         finally:
@@ -182,7 +176,7 @@ class SiteLink:
     async def _beat(self, call: Any) -> Never:
         while True:
             heartbeat = pb.Heartbeat(task="" if self.task is None else self.task.id)
-            await _write(call, pb.FromSite(heartbeat=heartbeat))
+            await write(call, pb.FromSite(heartbeat=heartbeat))
             await asyncio.sleep(self._limits.heartbeat)
 
     async def _listen(self, call: Any) -> Never:
@@ -248,10 +242,9 @@ class SiteLink:
             await self._keep(task, answer)
         self.task = self._work = None
         self._to_send.set()
-        if answer is None:
-            return
+        await asyncio.sleep(_FORCED_AFTER)  # it is sent meanwhile
         try:
-            await asyncio.to_thread(self._outbox.force, task.id)  # while it is sent
+            await asyncio.to_thread(self._outbox.force, task.id)
         except OSError as error:
             self._notice(f"an answer may not outlive a power failure until it is sent: {error}")
 
@@ -295,9 +288,11 @@ class SiteLink:
         failures = 0
         while path is None:
             try:
-                path = await self._fetch(task)
+                file = await asyncio.to_thread(self._models.arriving, task.model, task.model_bytes)
+                await fetch(self._channel, task, file, self._limits)
+                path = await asyncio.to_thread(self._models.arrived, file)
             except grpc.aio.AioRpcError as error:
-                if error.code() in _GONE:
+                if error.code() in GONE:
                     return None
             except asyncio.CancelledError:
                 if _is_cancelled():  # else it was the connection that was closed
@@ -314,25 +309,6 @@ class SiteLink:
         self._models.keep_only(self._newest)
         return path
 
-    async def _fetch(self, task: pb.Task) -> Path:
-        file = await asyncio.to_thread(self._models.arriving, task.model, task.model_bytes)
-        request = pb.ModelRequest(task=task.id, offset=file.offset)
-        call = self._channel.unary_stream(f"/{SERVICE}/FetchModel")(request.SerializeToString())
-        came = file.offset
-        try:
-            async with OneBehind() as writing:
-                while came < file.size:
-                    async with asyncio.timeout(self._limits.stall):
-                        raw = await call.read()
-                    if raw is grpc.aio.EOF:
-                        raise WireError("the server sent less of the model than it announced")
-                    piece = read_piece(raw)
-                    await writing.do(asyncio.to_thread(file.add, piece))
-                    came += len(piece)
-        finally:
-            call.cancel()
-        return await asyncio.to_thread(self._models.arrived, file)
-
     async def _send_answers(self) -> Never:
         """Send every answer that is kept, and each new one, until it has its receipt."""
         failures: dict[str, int] = {}
@@ -340,8 +316,11 @@ class SiteLink:
             await self._to_send.wait()
             self._to_send.clear()
             for answer in list(self._outbox.waiting.values()):
-                receipt = await self._send(answer)
-                if receipt is None:
+                payload = self._outbox.payload(answer.task)
+                try:
+                    receipt = await hand_in(self._channel, answer, payload, self._limits)
+                except grpc.aio.AioRpcError as error:
+                    self._not_sent(answer, error)
                     self._to_send.set()
                     failures[answer.task] = failures.get(answer.task, 0) + 1
                     await asyncio.sleep(_pause(failures[answer.task]))
@@ -353,61 +332,14 @@ class SiteLink:
                     self._hello.leaving = answer.error
             self._leave_if_done()
 
-    async def _send(self, answer: pb.Answer) -> pb.Receipt | None:
-        """Send an answer; its receipt, or None: try again."""
-        call = self._channel.stream_stream(f"/{SERVICE}/Submit")()
-        try:
-            await _write(call, pb.AnswerPart(answer=answer))
-            reply = read_answer_reply(await self._reply(call))
-            if reply.WhichOneof("kind") == "proceed":
-                async for data in _pieces(self._outbox.payload(answer.task), reply.proceed.offset):
-                    async with asyncio.timeout(self._limits.stall):
-                        await _write(call, pb.AnswerPart(data=data))
-                reply = read_answer_reply(await self._reply(call))
-        except grpc.aio.AioRpcError as error:
-            self._not_sent(answer, error)
-            return None
-        finally:
-            call.cancel()
-        if reply.WhichOneof("kind") != "receipt" or reply.receipt.task != answer.task:
-            raise WireError("the server gave no receipt for an answer; it is kept")
-        return reply.receipt
-
-    async def _reply(self, call: Any) -> bytes:
-        raw = await call.read()
-        if raw is grpc.aio.EOF:
-            raise WireError("the server ended the call without a receipt; the answer is kept")
-        answered: bytes = raw
-        return answered
-
     def _not_sent(self, answer: pb.Answer, error: Any) -> None:
         """Find out whether it makes sense to try again on this connection."""
         code = error.code()
         if code is grpc.StatusCode.DATA_LOSS:
             self._outbox.verify(answer)
-        elif code is not grpc.StatusCode.UNAVAILABLE or self.name is None:
+        elif code not in _TRY_AGAIN or self.name is None:
             raise error
-        self._notice(_told(error))
-
-
-async def is_admitted(
-    address: str, identity: Identity, proxy: str | None = None, timeout: Seconds = 20.0
-) -> None:
-    """See that the server knows a site's certificate; nothing changes there.
-
-    Raises:
-        WireError: it does not, or there is no connection.
-    """
-    request = pb.ModelRequest(task="0" * 22)  # a task that nobody has
-    async with open_channel(address, identity, proxy) as channel:
-        call = channel.unary_stream(f"/{SERVICE}/FetchModel")(
-            request.SerializeToString(), timeout=timeout
-        )
-        try:
-            await call.read()
-        except grpc.aio.AioRpcError as error:
-            if error.code() not in _GONE:
-                raise WireError(_told(error)) from None
+        self._notice(why_ended(error))
 
 
 async def _until_one_fails(*endless: Coroutine[Any, Any, Never]) -> Never:
@@ -427,21 +359,6 @@ async def _until_one_fails(*endless: Coroutine[Any, Any, Never]) -> Never:
     raise error
 
 
-async def _write(call: Any, message: Any) -> None:
-    try:
-        await call.write(message.SerializeToString())
-    except asyncio.InvalidStateError:  # the call is over: its status says why
-        await call.read()
-        raise WireError("the server has ended the call; connecting again") from None
-
-
-async def _pieces(path: Path, offset: int) -> AsyncIterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        while data := file.read(PIECE_BYTES):
-            yield data
-
-
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -451,18 +368,3 @@ def _pause(failures: int) -> Seconds:
     """Twice as long after every failure in a row, with chance: sites do not come all at once."""
     longest = _BACKOFF.after(max(failures, 1))
     return uniform(longest / 2, longest)
-
-
-def _told(error: Exception) -> str:
-    """Why a connection ended, in one line; what is no matter of the connection is raised."""
-    match error:
-        case grpc.aio.AioRpcError() if error.code() is grpc.StatusCode.UNAVAILABLE:
-            return one_line(f"no connection to the server: {error.details()}")
-        case grpc.aio.AioRpcError():
-            return one_line(f"{error.code().name.lower().replace('_', ' ')}: {error.details()}")
-        case TimeoutError():
-            return "the server has been silent for too long; connecting again"
-        case FedcompassError() | OSError():
-            return one_line(str(error))
-        case _:
-            raise error

@@ -117,6 +117,10 @@ class Transport(Protocol):
         """Who a node said it is when it came; None: it tells that with its first answer."""
         ...
 
+    def is_revoked(self, node: NodeId) -> bool:
+        """Whether a node may not come back: the operator does not want it."""
+        ...
+
     def departures(self) -> list[Reply]:
         """Sites that have said since the last call, unasked, that they take no further part."""
         ...

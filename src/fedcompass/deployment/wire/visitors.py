@@ -11,6 +11,7 @@ from cryptography import x509
 
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.site_roster import RosterFile, fingerprint_of
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["Context", "NotAdmitted", "Visitor", "Visitors"]
 
@@ -41,6 +42,7 @@ class Visitor:
     expires: datetime
     peer: str  # its TCP connection
     call: "asyncio.Task[object]"
+    transfer: bool
     cut_off: str | None = None
 
 
@@ -66,8 +68,8 @@ class Visitors:
             raise NotAdmitted(grpc.StatusCode.PERMISSION_DENIED, why or _NOT_LISTED)
         call = asyncio.current_task()
         assert call is not None
-        visitor = Visitor(site, fingerprint, expires, peer, call)
-        self._check_room(visitor, transfer=transfer)
+        visitor = Visitor(site, fingerprint, expires, peer, call, transfer)
+        self._check_room(visitor)
         self._present.add(visitor)
         return visitor
 
@@ -76,7 +78,7 @@ class Visitors:
             return _NOT_LISTED
         return _EXPIRED if expires < datetime.now(UTC) else None
 
-    def _check_room(self, new: Visitor, *, transfer: bool) -> None:
+    def _check_room(self, new: Visitor) -> None:
         own = [visitor for visitor in self._present if visitor.site == new.site]
         connections = Counter(visitor.peer for visitor in own)
         most = self._limits.site_connections
@@ -85,7 +87,7 @@ class Visitors:
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"site {new.site} has {most} connections open; allowed: {most}. Close some",
             )
-        if transfer and len(own) > self._limits.transfers:
+        if new.transfer and len(own) > self._limits.transfers:
             raise NotAdmitted(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"site {new.site} has too many transfers open; allowed: {self._limits.transfers}",
@@ -94,6 +96,15 @@ class Visitors:
     def leave(self, visitor: Visitor) -> None:
         """A call is over."""
         self._present.discard(visitor)
+
+    async def end_all(self, grace: Seconds) -> None:
+        """End every call; transfers have so long to end by themselves."""
+        if transfers := [visitor.call for visitor in self._present if visitor.transfer]:
+            await asyncio.wait(transfers, timeout=grace)
+        if left := [visitor.call for visitor in self._present]:
+            for call in left:
+                call.cancel()
+            await asyncio.wait(left, timeout=grace)
 
     def review(self) -> str | None:
         """End the calls of sites that are admitted no longer; what is wrong with the roster."""

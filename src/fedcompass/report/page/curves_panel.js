@@ -160,5 +160,7 @@ function targetNotes(state, target) {
     if (found.time === null) return `${group.label}: ${goal} in ${found.reached} of ${found.runs} seeds only`;
     return `${group.label}: ${goal} after ${scale.text(found.time)}${seeds}`;
   });
-  return [el("p", { class: "caption" }, `Time to target. ${items.join("; ")}.`)];
+  const several = state.groups.some((group) => group.runs.length > 1);
+  const whose = several ? "Time to target, mean of the seeds that reached it." : "Time to target.";
+  return [el("p", { class: "caption" }, `${whose} ${items.join("; ")}.`)];
 }

@@ -1,4 +1,4 @@
-"""Training in the simulation's own process, one job at a time, when its result is due."""
+"""In the simulation's own process: one job at a time, when its result is due; or no training."""
 
 from typing import overload
 
@@ -22,7 +22,7 @@ from fedcompass.simulation.executors.protocol import (
 from fedcompass.training.local import LocalTrainer
 from fedcompass.training.problem import Problem
 
-__all__ = ["SerialExecutor"]
+__all__ = ["NoTraining", "SerialExecutor"]
 
 
 class SerialExecutor(Executor):
@@ -54,3 +54,27 @@ class SerialExecutor(Executor):
     def close(self) -> None:
         """Forget the update."""
         self._update = None
+
+
+class NoTraining(Executor):
+    """An `Executor` that answers at once with an update that changes nothing.
+
+    For looking at schedules and what they cost.
+    """
+
+    def __init__(self) -> None:
+        self._zero: FlatState | None = None
+
+    @overload
+    def result(self, job: TrainJob) -> TrainResult: ...
+    @overload
+    def result(self, job: EvalJob) -> EvalResult: ...
+    def result(self, job: Job) -> TrainResult | EvalResult:
+        """Zeros, or the very model the client got where it sends models."""
+        if isinstance(job, EvalJob):
+            return EvalResult(metrics=dict.fromkeys(job.metrics, 0.0), seconds=0.0)
+        if self._zero is None:
+            self._zero = job.start.clone()
+            self._zero.trainable.zero_()
+        update = self._zero if job.payload == "delta" else job.start
+        return TrainResult(update=update, steps=job.steps, seconds=0.0)

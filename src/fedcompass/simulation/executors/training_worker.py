@@ -1,10 +1,7 @@
 """A worker process: carries out one job after the other with one thread; ends with its parent."""
 
 import gc
-import multiprocessing
-import os
 import signal
-import threading
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +15,7 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError, TaskFailed
 from fedcompass.freed_memory import keep_freed_memory
+from fedcompass.simulation.child_processes import end_with_parent
 from fedcompass.simulation.executors.one_job import evaluate_one, train_one
 from fedcompass.simulation.executors.protocol import EvalJob, EvalResult, Job
 from fedcompass.simulation.executors.shared_memory import load_in_worker, shared_models
@@ -51,7 +49,7 @@ def work(connection: Connection, main: dict[str, Any] | None) -> None:
         main: how to import the parent's main script, if the problem needs it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(1)
     keep_freed_memory()
     gc.freeze()  # what is loaded stays shared with the other workers
@@ -97,11 +95,3 @@ def _failed(error: Exception, before: str = "") -> TaskFailed:
     )
     failed.add_note(traceback.format_exc())
     return failed
-
-
-def _end_with_parent() -> None:
-    """End this process as soon as the parent has ended, even in the midst of a task."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(0)

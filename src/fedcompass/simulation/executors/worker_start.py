@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.settings.training import LocalSettings
-from fedcompass.simulation.ctrl_c import kept_from_children
+from fedcompass.simulation.child_processes import kept_from_children
 from fedcompass.simulation.executors.protocol import Job, TrainJob
 from fedcompass.simulation.executors.shared_memory import (
     nameless_file,
