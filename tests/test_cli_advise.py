@@ -15,6 +15,7 @@ from fedcompass.advice.clients import Clients
 from fedcompass.advice.measured import RECOMMENDATIONS
 from fedcompass.advice.scheduled import STRATEGIES, schedules
 from fedcompass.cli.setting_options import experiment_from
+from fedcompass.errors import SettingsError
 from fedcompass.strategies import strategy
 
 with warnings.catch_warnings():
@@ -239,6 +240,23 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_1(
     assert output.out == ""
     assert output.err.startswith(f"error: {message}")
     assert output.err.count("\n") == 1
+
+
+def test_samples_that_the_printed_command_leaves_out_are_named() -> None:
+    output = advise("--paces", "0.1,0.2", "--samples", "500,1200").output
+    assert "It leaves out the clients' samples: `run` divides its own data among them." in output
+    assert "leaves out" not in advise("--paces", "0.1,0.2", "--samples", "500").output
+
+
+def test_a_comparisons_folder_is_answered_with_its_runs_folders(tmp_path: Path) -> None:
+    for name in ("fedavg-seed0", "fedcompass-seed0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "journal.jsonl").write_text('{"journal": 1}\n')
+    with pytest.raises(SettingsError) as caught:
+        advise(str(tmp_path))
+    assert str(caught.value).endswith(
+        f"; give one of those in it: {tmp_path}/fedavg-seed0, {tmp_path}/fedcompass-seed0"
+    )
 
 
 def test_a_run_in_which_nobody_has_answered_gives_no_paces(tmp_path: Path) -> None:

@@ -26,9 +26,13 @@ PATIENCE = 60_000  # milliseconds: a machine with other work to do is slow
 expect.set_options(timeout=PATIENCE)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium; a machine without one skips these tests, but never CI."""
+    """Debian's Chromium; a machine without one skips these tests, but never CI.
+
+    Playwright's event loop is this thread's as long as it is open: no test of another module that
+    a process runs after these could have one of its own.
+    """
     found = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if found is None:
         reason = f"no browser: none of {', '.join(CHROMIUMS)} is on the path (apt install chromium)"

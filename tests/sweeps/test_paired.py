@@ -122,7 +122,9 @@ def test_runs_of_different_horizons_are_not_paired(tmp_path: Path) -> None:
 
 def test_an_unknown_reference_is_refused(tmp_path: Path) -> None:
     found = results(tmp_path, run("fedavg", 0, 1.0), run("fedbuff", 0, 1.0))
-    with pytest.raises(SettingsError, match=r"--reference is 'x'; there are strategy\.name: "):
+    with pytest.raises(
+        SettingsError, match=r"--reference is 'x'; there are strategy\.name: 'fedavg', 'fedb"
+    ):
         paired(found, "x")
 
 

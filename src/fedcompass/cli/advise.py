@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["advise"]
 
 _WIDTH = 96
+_NAMED = 5  # runs in an error's line
 
 
 def advise(
@@ -57,7 +58,7 @@ def advise(
     if as_json:
         print(json.dumps(_record(clients, advice, command)))
     else:
-        print(_in_words(clients, advice, command))
+        print(_in_words(clients, advice, f"{command}{_left_out(source, clients)}"))
 
 
 def _clients(
@@ -93,12 +94,20 @@ def _of_source(source: Path) -> "Clients":
 
     if source.is_dir():
         if not (source / "journal.jsonl").is_file():
-            raise SettingsError(f"{source} is not a run's folder: it has no journal.jsonl")
+            raise SettingsError(_no_run(source))
         return clients_in_run(source)
     if source.suffix == ".csv":
         trace = {"speed": "trace", "trace": source, "clients": clients_in_trace(source)}
         return clients_in_experiment(Experiment(fleet=trace))
     return clients_in_experiment(Experiment.from_toml(source))
+
+
+def _no_run(folder: Path) -> str:
+    """That a folder is not a run's; the runs in it, if it is a comparison's or a sweep's."""
+    told = f"{folder} is not a run's folder: it has no journal.jsonl"
+    runs = sorted({str(path.parent) for path in folder.glob("**/journal.jsonl")})
+    more = f", and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return f"{told}; give one of those in it: {', '.join(runs[:_NAMED])}{more}" if runs else told
 
 
 def _each(option: str, text: str, count: int) -> tuple[float, ...]:
@@ -129,6 +138,13 @@ def _command(source: Path | None, clients: "Clients", advice: "Advice") -> list[
         latency = f"{one_way[0]:.6g}" if len(set(one_way)) == 1 else _listed(one_way)
         command += ["--set", f"fleet.latency_seconds={latency}"]
     return command
+
+
+def _left_out(source: Path | None, clients: "Clients") -> str:
+    """A line about what the command does not say of the clients."""
+    if len(set(clients.samples)) == 1 or (source is not None and source.suffix == ".toml"):
+        return ""
+    return "\n\nIt leaves out the clients' samples: `run` divides its own data among them."
 
 
 def _on_experiment(file: Path, advice: "Advice") -> list[str]:
@@ -177,8 +193,8 @@ def _in_words(clients: "Clients", advice: "Advice", command: str) -> str:
             "",
             fill(
                 f"Schedules of {advice.until:.0f} s, nothing trained. waiting: share of client "
-                "time; by plan: of that, ahead of a group or beat. updates: of the client with the "
-                "most, of the one with the fewest.",
+                "time; by plan: the part of it ahead of a group or beat, as a share of client "
+                "time, too. updates: of the client with the most, of the one with the fewest.",
                 _WIDTH,
             ),
             "",

@@ -241,6 +241,8 @@ def status(
 def _begun(folder: Path, run: str) -> Path:
     """The folder of a run that has begun."""
     path = folder / run
+    if not folder.is_dir():
+        raise RunFolderError(f"there is no folder {folder}; give the federation's folder")
     if not (path / "deployment.toml").exists():
         raise RunFolderError(f"{path} has no run; `fedcompass deploy server {folder}` begins one")
     return path

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcompass.cli.progress import LiveTable
 from fedcompass.cli.text import plain_table
+from fedcompass.number_text import number_of
 
 if TYPE_CHECKING:
     from fedcompass.deployment.operator.run_view import RunView
@@ -22,6 +23,8 @@ _TOLD = (
     "quarantined",
     "readmitted",
     "not readmitted",
+    "resumed",
+    "returned",
 )
 
 
@@ -56,6 +59,9 @@ class DeployProgress:
 
 
 def _told(line: dict[str, Any]) -> str:
+    if line["what"] == "resumed":
+        run = f"run {line['run']}" if "run" in line else "the run"
+        return f"{line.get('at', 0.0):7.1f} s  {run} resumed at version {line.get('version', '?')}"
     who, what = line.get("who") or f"node {line.get('node')}", line["what"]
     why = line.get("reason") or line.get("why") or ""
     samples = f" with {line['samples']:,} samples" if "samples" in line else ""
@@ -73,5 +79,5 @@ def _line(view: "RunView") -> str:
     measured = "" if accuracy is None else f"  accuracy {accuracy:.1%}{of_version(view)}"
     return (
         f"{view.seconds:7.1f} s  version {view.tally.version}{measured}  "
-        f"{view.updates} answers from {len(view.sites)} sites"
+        f"{number_of(view.updates, 'answer')} from {number_of(len(view.sites), 'site')}"
     )

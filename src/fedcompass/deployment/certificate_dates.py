@@ -1,4 +1,4 @@
-"""What a certificate says, whether it is valid today, and a warning weeks before its end."""
+"""What a certificate says, who signed it, whether it is valid today, and when it ends soon."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -9,6 +9,7 @@ from fedcompass.errors import MissingExtra, ProjectError
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec
 except ImportError:
     raise MissingExtra("cryptography", "deploy", "reading certificates") from None
@@ -17,6 +18,7 @@ __all__ = [
     "WARNED_AHEAD",
     "PublicKey",
     "check_dates",
+    "check_signed_by",
     "expiry_warnings",
     "hosts_of",
     "public_key_of",
@@ -83,6 +85,21 @@ def check_dates(path: Path, remedy: str) -> x509.Certificate:
             f"{now:%Y-%m-%d %H:%M} UTC: is this machine's clock right?"
         )
     return certificate
+
+
+def check_signed_by(authority: Path, path: Path, remedy: str) -> None:
+    """Refuse a certificate that another federation's CA has signed.
+
+    Raises:
+        ProjectError: it is one, and what to do: the remedy; or one of both is no certificate.
+    """
+    try:
+        read_certificate(path, remedy).verify_directly_issued_by(read_certificate(authority))
+    except (ValueError, TypeError, InvalidSignature):  # another name, kind of key, or key
+        raise ProjectError(
+            f"{path} is not signed by {authority.name} beside it, but of another federation or an "
+            f"earlier one; {remedy}"
+        ) from None
 
 
 def expiry_warnings(paths: Iterable[Path], now: datetime, remedy: str) -> list[str]:

@@ -112,7 +112,9 @@ def compared_axis(results: Results, reference: str, *, must_have: bool = False) 
         if label in axes.get(name, ()):
             return name, label
     if equals or must_have:
-        known = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in axes.items())
+        known = "; ".join(
+            f"{name}: {', '.join(map(repr, labels))}" for name, labels in axes.items()
+        )
         raise SettingsError(f"--reference is {reference!r}; there are {known or 'no axes'}")
     return (names[0] if names else ""), label
 

@@ -15,17 +15,18 @@ def chosen_device(asked: str) -> str:
     return f"cuda{colon}{number}" if kind == "gpu" else asked
 
 
-def check_device(device: str) -> None:
+def check_device(device: str, remedy: str = "") -> None:
     """Refuse a device that nothing can be trained on here.
 
     Raises:
-        SettingsError: naming it, and why.
+        SettingsError: naming it, why, and what to do if somebody says it: the remedy.
     """
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise SettingsError(f"device is {device!r}, which cannot be used: {reason}") from None
+        told = f"device is {device!r}, which cannot be used: {reason}"
+        raise SettingsError(f"{told}; {remedy}" if remedy else told) from None
 
 
 def device_name(device: str, how: str = "") -> str:

@@ -144,6 +144,35 @@ def test_a_server_of_another_authority_is_not_ours(site: Path, tmp_path: Path) -
     assert "certificate that is not right" in finding.says
 
 
+@pytest.mark.parametrize(
+    ("days", "says"),
+    [
+        (30, "site.crt is not signed by ca.crt beside it, but of another federation or an earlier"),
+        (-1, "site.crt expired on "),
+    ],
+)
+def test_a_certificate_that_the_server_would_refuse_is_named_once_and_the_site_does_not_start(
+    project: Path, site: Path, tmp_path: Path, days: int, says: str
+) -> None:
+    authority = project / "certificates"
+    if days > 0:
+        authority = tmp_path / "other"
+        authority.mkdir()
+        make_authority(authority, project.name)  # of the same name
+    for name in ("site.key", "site.crt"):
+        (site / name).unlink()
+    make_site_certificate(authority, site, "north", days)
+    with serving(project):
+        findings = found(check_site(site))
+    assert [name for name, finding in findings.items() if finding.ok is False] == ["certificate"]
+    assert says in findings["certificate"].says
+    assert "ask " in findings["certificate"].says
+    assert findings["admission"].says == "not checked: see certificate"
+    with pytest.raises(ProjectError, match=says):
+        run_site(SiteFolder(site), print)
+    assert not (site / "state").exists()
+
+
 def test_a_site_that_runs_is_not_started_a_second_time(site: Path) -> None:
     folder = SiteFolder(site)
     folder.state.mkdir(mode=0o700)
@@ -182,6 +211,11 @@ def _no_data(project: Path) -> None:
     toml.write_text('data = "nowhere"\n' + toml.read_text())
 
 
+def _no_such_device(project: Path) -> None:
+    toml = project / "sites" / "north" / "site.toml"
+    toml.write_text(toml.read_text().replace('device = "cpu"', 'device = "cuda:99"'))
+
+
 def _bad_key(project: Path) -> None:
     (project / "sites" / "north" / "site.key").write_text("no key")
 
@@ -194,6 +228,7 @@ def _bad_key(project: Path) -> None:
         (_anothers_key, "key", "is not the key of site.crt"),
         (_broken_app, "app and data", "ValueError: no scanner"),
         (_no_data, "app and data", "not a folder"),
+        (_no_such_device, "app and data", "device is 'cuda:99', which cannot be used: "),
     ],
 )
 def test_what_is_broken_at_a_site_is_named(

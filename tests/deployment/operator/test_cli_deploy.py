@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcompass.cli import app
+from fedcompass.cli.deploy_progress import DeployProgress
 from fedcompass.deployment.operator.certificates import make_server_certificate
 from fedcompass.deployment.operator.demo import DemoPlan, DemoRun
 from fedcompass.deployment.operator.run_view import RunView
@@ -124,6 +125,34 @@ def test_a_server_refuses_a_finished_run_before_it_starts_anything(project: Path
     assert not (project / "state").exists()
 
 
+def test_the_status_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(RunFolderError, match=f"^there is no folder {nowhere}; give the federation"):
+        run("status", str(nowhere))
+
+
+def test_progress_tells_where_a_run_resumed_who_is_back_and_counts_one_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    write_run(run)
+    view, progress = RunView(run), DeployProgress()
+    view.refresh()
+    lines = [
+        {"at": 8.0, "what": "resumed", "run": "run-1a2b", "version": 7, "events_repeated": 0},
+        {"at": 8.5, "what": "returned", "who": "north", "node": 1},
+        {"at": 9.0, "what": "merged", "version": 1, "contributors": []},
+    ]
+    with (run / "audit.jsonl").open("a") as file:
+        file.writelines(f"\n{json.dumps(line)}\n" for line in lines)
+    progress.show(view)
+    assert capsys.readouterr().err.splitlines() == [
+        "    8.0 s  run run-1a2b resumed at version 7",
+        "    8.5 s  north returned",
+        "    9.0 s  version 1  accuracy 75.0%  1 answer from 2 sites",
+    ]
+
+
 class Stopped:
     """Stands for a server's process, stopped by Ctrl-C soon after the start."""
 
@@ -140,7 +169,7 @@ class Stopped:
         if self.looks == 2:
             print("the port is taken", file=sys.stderr)
             with (self.run / "audit.jsonl").open("a") as file:
-                file.write('\n{"at": 8.0, "what": "resumed"}\n')
+                file.write('\n{"at": 8.0, "what": "resumed", "version": 1}\n')
         if self.looks > 2:
             raise KeyboardInterrupt
 
@@ -172,6 +201,7 @@ def test_a_stopped_server_says_how_to_go_on_and_tells_no_old_news(
         [
             "the port is taken",
             "waiting for sites at 127.0.0.1:9092",
+            "    8.0 s  the run resumed at version 1",
             "all processes have ended",
             f"stopped. To go on: fedcompass deploy server {project}{option} --resume",
         ],

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 
 from fedcompass.deployment.operator.certificates import make_site_certificate
 from fedcompass.deployment.operator.project_files import init_project
+from fedcompass.deployment.site.refused_certificate import in_words
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.site_process import is_running, worker_is_up
 
@@ -83,6 +84,39 @@ def test_a_site_whose_budget_is_spent_says_so_at_every_start_and_ends_without_tr
         )
         assert "steps from version" not in (site.state / "worker.log").read_text()
         assert not using(site.folder)
+
+
+def test_a_server_of_another_authority_is_told_in_the_words_of_deploy_check() -> None:
+    raw = (
+        "no connection to the server: failed to connect to all addresses; last error: UNKNOWN: "
+        "ipv4:127.0.0.1:9: Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:"
+        "1000007d:SSL routines:OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: unable to get local "
+        "issuer certificate: OK"
+    )
+    assert in_words(raw, "fl.example:9") == (
+        "no connection to the server: fl.example:9 shows a certificate that is not right: unable "
+        "to get local issuer certificate; check the server's address, its certificate (deploy "
+        "check there) and this clock"
+    )
+    away = "no connection to the server: failed to connect to all addresses; last error: refused"
+    assert in_words(away, "fl.example:9") == away
+
+
+def test_a_device_that_is_not_here_ends_a_site_with_one_line(tmp_path: Path) -> None:
+    init_project(tmp_path / "f", "127.0.0.1:9", ["north"])
+    site = SiteFolder(tmp_path / "f" / "sites" / "north")
+    (site.folder / "app.py").write_text(APP)
+    settings = site.folder / "site.toml"
+    settings.write_text(settings.read_text().replace('device = "cpu"', 'device = "cuda:99"'))
+    command = [sys.executable, "-m", "fedcompass", "deploy", "site", str(site.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"error: device is 'cuda:99', which cannot be used: [^\n]+; correct device in site\.toml; "
+        r"allowed: cpu, or one that is here\n",
+        done.stderr,
+    )
+    assert not using(site.folder)
 
 
 def using(folder: Path) -> list[str]:

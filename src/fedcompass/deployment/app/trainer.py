@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from fedcompass.errors import DataError, SettingsError
+from fedcompass.training.device import check_device
 from fedcompass.training.problem import Augment, Loss, Samples, Transform, checked_loss
 from fedcompass.vocabulary import Seconds
 
@@ -38,6 +39,14 @@ class Site:
     data: Path | None = None
     device: str = "cpu"
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def check_device(self) -> None:
+        """Refuse a device that is not on this machine.
+
+        Raises:
+            SettingsError: it is none.
+        """
+        check_device(self.device, "correct device in site.toml; allowed: cpu, or one that is here")
 
 
 @dataclass(kw_only=True)

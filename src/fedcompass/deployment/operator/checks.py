@@ -16,6 +16,7 @@ from fedcompass.deployment.addresses import split_address
 from fedcompass.deployment.certificate_dates import (
     WARNED_AHEAD,
     check_dates,
+    check_signed_by,
     hosts_of,
     public_key_of,
     read_certificate,
@@ -23,6 +24,7 @@ from fedcompass.deployment.certificate_dates import (
 from fedcompass.deployment.operator.certificates import read_key
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.project import ServerProject
+from fedcompass.deployment.site.refused_certificate import refused_certificate
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import FedcompassError, MissingExtra, ProjectError
@@ -59,13 +61,16 @@ def check_site(folder: Path) -> Iterator[CheckResult]:
     settings, identity = site.settings, site.identity
     yield CheckResult("settings", True, f"site {settings.name} of {settings.server}")
     yield _finding("key", lambda: _key(identity))
-    yield _finding("certificate", lambda: _certificates(identity))
+    certificate = _finding("certificate", lambda: _certificates(identity))
+    yield certificate
     if settings.proxy is None:
         connected = _finding("connection", lambda: _connection(settings.server, identity))
     else:
         connected = CheckResult("connection", None, f"through {settings.proxy}: see admission")
     yield connected
-    if connected.ok is False:
+    if not certificate.ok:  # the server would refuse it in the handshake, without a reason
+        yield CheckResult("admission", None, "not checked: see certificate")
+    elif connected.ok is False:
         yield CheckResult("admission", None, "not checked: no connection to the server")
     else:
         yield _finding("admission", lambda: _admission(site))
@@ -112,10 +117,7 @@ def _connection(address: str, identity: Identity) -> str:
             with context.wrap_socket(plain, server_hostname=host) as secured:
                 return f"{address} answers, {secured.version()}, and is the federation's server"
     except ssl.SSLCertVerificationError as error:
-        raise ProjectError(
-            f"{address} shows a certificate that is not right: {error.verify_message}; "
-            "check the server's address, its certificate (deploy check there) and this clock"
-        ) from None
+        raise ProjectError(refused_certificate(address, error.verify_message)) from None
     except ssl.SSLError as error:
         raise ProjectError(f"{address} does not speak TLS: {error.reason}") from None
     except OSError as error:
@@ -155,6 +157,8 @@ def _key(identity: Identity) -> str:
 
 def _certificates(identity: Identity) -> str:
     authority, own = (_certificate(path) for path in (identity.authority, identity.certificate))
+    remedy = "ask the federation's operator for a new one"
+    check_signed_by(identity.authority, identity.certificate, remedy)
     return f"{own}; {authority}"
 
 
@@ -172,8 +176,10 @@ def _site_app(site: SiteFolder) -> str:
     if site.data is not None and not site.data.is_dir():
         raise ProjectError(f"data is {str(site.data)!r}, which is not a folder; correct site.toml")
     settings = site.settings
+    here = Site(settings.name, site.data, settings.device, settings.settings)
+    here.check_device()
     app = load_app(site.app)
-    trainer = app.trainer(Site(settings.name, site.data, settings.device, settings.settings))
+    trainer = app.trainer(here)
     return f"{_parameters(app)}, {trainer.samples:,} samples here"
 
 

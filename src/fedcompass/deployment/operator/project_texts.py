@@ -56,7 +56,8 @@ run*/
 DEPLOYMENT_TOML = """\
 [server]
 address = "{address}"       # how the sites reach this machine; the certificate is for this host
-listen = "0.0.0.0"          # which of this machine's addresses to listen on; 0.0.0.0 is all
+listen = "0.0.0.0"          # which of this machine's addresses to listen on; 0.0.0.0 is all, but
+                            # where address is a loopback one (127.0.0.1), that one alone
 
 [federation]
 min_clients = {min_clients}             # it starts when so many are there; others may join later

@@ -106,7 +106,7 @@ class DurableRun:
         coordinator.journal = Tee(self.journal, self.audit, self.tally)
         coordinator.return_left_out()  # of a merge that the crash cut off
         now, version = coordinator.scheduler.now, coordinator.version
-        self.audit.say("resumed", now, version=version, events_repeated=repeated)
+        self.audit.say("resumed", now, run=self.name, version=version, events_repeated=repeated)
         self._prune()
         self._checkpoint()
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from fedcompass.deployment.addresses import Address
-from fedcompass.deployment.certificate_dates import expiry_warnings
+from fedcompass.deployment.certificate_dates import check_dates, check_signed_by, expiry_warnings
 from fedcompass.deployment.wire.connections import Identity
 from fedcompass.errors import ProjectError, SettingsError
 from fedcompass.experiment import read_toml
@@ -16,6 +16,7 @@ from fedcompass.settings import Settings
 
 __all__ = ["SiteFolder", "SiteSettings", "valid_name"]
 
+_RENEWED = "ask the federation's operator for a new one"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 
 
@@ -89,7 +90,18 @@ class SiteFolder:
             self.folder / "ca.crt", self.folder / "site.crt", self.folder / "site.key"
         )
 
+    def check_certificates(self) -> None:
+        """Refuse certificates that the server would refuse: it could not say why.
+
+        Raises:
+            ProjectError: one is not valid today, or the site's is of another federation.
+        """
+        authority, own = self.identity.authority, self.identity.certificate
+        check_dates(authority, _RENEWED)
+        check_dates(own, _RENEWED)
+        check_signed_by(authority, own, _RENEWED)
+
     def expiry_warnings(self, now: datetime) -> list[str]:
         """A line for each certificate in the folder that ends soon."""
         files = [self.identity.authority, self.identity.certificate]
-        return expiry_warnings(files, now, "ask the federation's operator for a new one")
+        return expiry_warnings(files, now, _RENEWED)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.deployment.private_files import check_private
+from fedcompass.deployment.site.refused_certificate import in_words
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.worker_link import WorkerFacts, WorkerLink
 from fedcompass.deployment.supervision import Program, die_with_parent
@@ -71,10 +72,11 @@ def run_site(site: SiteFolder, notice: Callable[[str], None]) -> str:
     """Be a site until SIGTERM or Ctrl-C, or until it leaves: the reason, in one line.
 
     Raises:
-        ProjectError: its certificate or key is missing, others can read the key, or it is running
-            already.
+        ProjectError: its certificate or key is missing, the server would refuse the certificate,
+            others can read the key, or it is running already.
     """
     site.identity.read()
+    site.check_certificates()
     check_private(site.identity.key)
     try:
         site.state.mkdir(mode=0o700, exist_ok=True)
@@ -136,7 +138,7 @@ async def _attend(site: SiteFolder, worker: WorkerLink, notice: Callable[[str], 
             layout=facts.layout,
             train=worker.train,
             proxy=site.settings.proxy,
-            notice=notice,
+            notice=lambda told: notice(in_words(told, site.settings.server)),
             leaving=facts.leaving,
         )
         attending = asyncio.create_task(link.run())

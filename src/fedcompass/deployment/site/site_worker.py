@@ -2,8 +2,9 @@
 
 Both talk over a pair of connected sockets, one JSON object a line; models are files, whose paths
 they tell each other. The worker says first what it has: `samples`, the `layout` of its model, and
-why it is `leaving` if its privacy budget is spent. Then it answers every task with the fields of
-the wire's `Answer`, but for the payload's form and size. It ends when the site's process does.
+why it is `leaving` if its privacy budget is spent; or why it is `unable` to work here. Then it
+answers every task with the fields of the wire's `Answer`, but for the payload's form and size. It
+ends when the site's process does.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from fedcompass.deployment.wire.arriving import write_hashed
 from fedcompass.deployment.wire.kept_updates import write_update
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
 from fedcompass.deployment.wire.short_texts import KEPT, one_line, without_folders
-from fedcompass.errors import AppError, BudgetSpent, FedcompassError, TaskFailed
+from fedcompass.errors import AppError, BudgetSpent, FedcompassError, SettingsError, TaskFailed
 from fedcompass.freed_memory import keep_freed_memory
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 
@@ -167,6 +168,15 @@ def _say(channel: socket.socket, **record: Any) -> None:
     channel.sendall(json.dumps(record).encode() + b"\n")
 
 
+def _check_device(site: Site, channel: socket.socket) -> None:
+    """Tell the site's process, too, of a device that is not here: no restart brings it."""
+    try:
+        site.check_device()
+    except SettingsError as error:
+        _say(channel, unable=str(error))
+        raise
+
+
 def _warm_up_torch(device: str) -> None:
     """Load what torch loads with a first optimizer, so that no task pays those seconds."""
     weight = torch.zeros(1, device=device, requires_grad=True)
@@ -192,6 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         site = Site(settings.name, folder.data, settings.device, settings.settings)
+        _check_device(site, channel)
         worker = SiteWorker(load_app(folder.app), site)
     except FedcompassError as error:
         _log.error("%s", error)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedcompass.deployment.supervision import Child, Program
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.errors import WorkerLost
+from fedcompass.errors import SettingsError, WorkerLost
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["WorkerFacts", "WorkerLink"]
@@ -53,6 +53,8 @@ class WorkerLink:
         self._child, self._notice, self._stopping = Child(program), notice, stopping
         self.facts: WorkerFacts | None = None  # None: it is not up
         self._up = asyncio.Event()
+        self._was_up = False
+        self._unable = ""  # why no worker can be started here, if one has said so
         self._writer: asyncio.StreamWriter | None = None
         self._one_task = asyncio.Lock()
         self._answer: asyncio.Future[dict[str, Any]] | None = None
@@ -63,12 +65,18 @@ class WorkerLink:
         return self._child.pid
 
     async def run(self) -> None:
-        """Keep a worker running until cancelled."""
+        """Keep a worker running until cancelled.
+
+        Raises:
+            SettingsError: the first one says that it cannot work on this machine.
+        """
         try:
             while True:
                 await self._one_life()
                 self._child.stop(0.0)  # what it started goes with it
                 self._lost()
+                if self._unable and not self._was_up:  # later a device may be gone for a while
+                    raise SettingsError(self._unable)
                 self._notice(f"the worker has ended: {self._child.cause}; starting it again")
                 await asyncio.sleep(self._child.pause())
         finally:
@@ -140,6 +148,7 @@ class WorkerLink:
         try:
             while self._child.running and not listening.done():
                 await asyncio.wait([listening], timeout=_LOOK)
+            await asyncio.wait([listening], timeout=_LOOK)  # its last words
         finally:
             listening.cancel()
             self._writer.close()
@@ -149,8 +158,10 @@ class WorkerLink:
         with suppress(ConnectionError):
             while line := await reader.readline():
                 record = json.loads(line)
-                if "task" not in record:
-                    self.facts = WorkerFacts(**record)
+                if "unable" in record:
+                    self._unable = record["unable"]
+                elif "task" not in record:
+                    self.facts, self._was_up = WorkerFacts(**record), True
                     self._up.set()
                 elif self._answer is not None and not self._answer.done():
                     self._answer.set_result(record)
