@@ -280,7 +280,7 @@ async def test_an_update_that_was_revealed_is_never_offered_again(
     five: Papers, tmp_path: Path
 ) -> None:
     async with federation(five, tmp_path) as made:
-        await made.sum()
+        assert_sum_of(await made.sum(), NAMES)
         await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
         again = await made.sum(merge=2)
         assert isinstance(again.end, RoundFailed)

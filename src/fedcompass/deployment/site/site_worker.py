@@ -82,7 +82,7 @@ class SiteWorker:
         )
         while (request := self._requests.get()) is not None:
             answer = self._answer(request)
-            if not self._alone.is_set():
+            with suppress(OSError):  # the site's process is gone: nobody wants an answer
                 _say(channel, task=request["task"], samples=self.samples, **answer)
 
     def _listen(self, channel: socket.socket) -> None:
