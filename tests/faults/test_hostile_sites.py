@@ -136,6 +136,7 @@ def test_a_site_that_sends_a_byte_a_second(row: Row) -> None:
     async def trickle(caller: Caller, task: pb.Task) -> None:
         call = caller.open_submit()
         await caller.write(call, answer_to(task.id, b"", payload_bytes=180_232))
+        await call.read()  # `proceed`: how the call ends is told behind it
         while not call.done():  # the server ends it
             await caller.write_piece(call, b"x")
             await asyncio.sleep(1)

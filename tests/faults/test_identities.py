@@ -106,7 +106,7 @@ def test_a_site_that_is_revoked_while_the_server_runs_is_cut_off_until_it_is_add
         federation.until_more("accepted", "far")
         revoke_site(federation.project, "far")
         row.injected = 1
-        federation.until_more("left", "far")
+        federation.until_more("revoked", "far")
         before = federation.accepted("far")
         federation.until_more("accepted", "near", lines=2)
         assert federation.accepted("far") == before
