@@ -12,6 +12,7 @@ from typing import Literal
 
 import torch
 
+from benchmarks.resident import resident
 from fedcompass.aggregation import (
     AggregationSettings,
     Contribution,
@@ -123,20 +124,12 @@ def _measure_peak(optimizer: OptimizerName) -> None:
     )
     updates = [_random_state() for _ in range(GROUP)]
     torch.dot(updates[0].averaged, updates[0].averaged)  # loads the linear algebra library
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     for update in updates:
         assert check_update(update, LAYOUT, GUARD) is None
         aggregator.fold(1, update, CONTRIBUTION)
     aggregator.commit([1])
-    print(json.dumps({"models": (_resident("VmHWM") - before) / aggregator.model.nbytes}))
-
-
-def _resident(field: Literal["VmRSS", "VmHWM"]) -> int:
-    """Bytes of this process in memory now (VmRSS) or at most so far (VmHWM)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}")
+    print(json.dumps({"models": (resident("VmHWM") - before) / aggregator.model.nbytes}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """What a simulated run costs: beside its training, in processes, in memory, untrained."""
 
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from benchmarks.resident import resident
 from benchmarks.training import mnist_cnn, pixels_to_floats
 from fedcompass.experiment import Experiment
 from fedcompass.freed_memory import keep_freed_memory
@@ -126,7 +126,7 @@ def peak_memory(clients: int) -> float:
     """Peak resident MiB of a process that runs fedcompass with so many clients of the CNN."""
     command = [sys.executable, "-m", "benchmarks.simulation", "memory", str(clients)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return float(output) / 1024
+    return int(output) / 2**20
 
 
 def _memory(clients: int) -> None:
@@ -139,7 +139,7 @@ def _memory(clients: int) -> None:
     with SerialExecutor(problem(clients), settings.local, 0) as executor:
         run = Run(settings, problem(clients), executor, evaluates=False)
         drive(run.steps(), executor)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(resident("VmHWM"))
 
 
 def memory() -> None:

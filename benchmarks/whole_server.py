@@ -16,6 +16,7 @@ from typing import Any
 
 import tomli_w
 
+from benchmarks.resident import resident
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.running_server import RunningServer
 from fedcompass.deployment.operator.running_site import RunningSite
@@ -154,9 +155,9 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 def resident_mb(pid: int | None) -> float:
     """The most memory that a process ever had; 0 if it is gone."""
+    if pid is None:
+        return 0.0
     try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+        return resident("VmHWM", pid) / 2**20
     except OSError:
         return 0.0
-    peaks = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(peaks[0].split()[1]) / 1024 if peaks else 0.0

@@ -12,7 +12,6 @@ unencrypted TCP connection, from disk to disk, in the same run: what loopback an
 import argparse
 import asyncio
 import os
-import resource
 import secrets
 import socket
 import statistics
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from tests.deployment.wire.loopback_wire import LAYOUT, Papers, give, link_of
 
+from benchmarks.resident import resident
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received, Verdict
 from fedcompass.deployment.wire.connections import listen
@@ -118,8 +118,7 @@ async def measure(folder: Path, sizes: dict[str, tuple[int, int]]) -> None:
                 f"{name:>8} {repeats:6} {middle:9.3f} {max(took):8.3f} {used:6.3f} {plain:13.3f}",
                 flush=True,
             )
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        site_used = int(Path(f"/proc/{site.pid}/statm").read_text().split()[1]) * 4096 / 2**20
+        most, site_used = resident("VmHWM") / 2**20, resident("VmRSS", site.pid) / 2**20
         print(f"memory: server at most {most:.0f} MB, site now {site_used:.0f} MB")
     finally:
         site.terminate()
