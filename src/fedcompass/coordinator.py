@@ -49,7 +49,7 @@ from fedcompass.strategies import Strategy
 from fedcompass.summed_merges import SummedMerges, SumSource
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Refusal, Seconds, Steps, TaskId
 
-__all__ = ["Coordinator", "DriverCommand", "Receipt", "Update"]
+__all__ = ["Coordinator", "DriverCommand", "Receipt", "Update", "possible"]
 
 DriverCommand: TypeAlias = StartTraining | SetDeadline | Quarantine
 """What is left for the driver to do."""
@@ -195,7 +195,7 @@ class Coordinator:
             client=update.client,
             task=update.task,
             steps_done=update.steps_done,
-            compute_seconds=_plausible(update.compute_seconds),
+            compute_seconds=possible(update.compute_seconds),
         )
         return Receipt(None, self._handle(arrived, update.tensors, update.epsilon, **notes))
 
@@ -438,6 +438,6 @@ def _difference(saved: Any, ours: Any, where: str = "") -> str | None:
     return f"{where} is {saved!r} in the checkpoint and {ours!r} in this run"
 
 
-def _plausible(seconds: Seconds | None) -> Seconds | None:
-    """A client's own report of its compute time, None where it is impossible."""
-    return seconds if seconds is not None and isfinite(seconds) and seconds >= 0 else None
+def possible(value: float | None) -> float | None:
+    """A quantity as a client told it, None where it cannot be one."""
+    return value if value is not None and isfinite(value) and value >= 0 else None

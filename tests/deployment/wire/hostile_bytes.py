@@ -24,9 +24,10 @@ from tests.faults.tally import put_section
 from tests.secure_aggregation.conversations import Conversation, some_terms, vectors_for
 
 from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.coordinator import possible
 from fedcompass.deployment.operator.site_requests import make_request, read_request
 from fedcompass.deployment.server.grpc_transport import reply_of
-from fedcompass.deployment.server.replies import checked_greeting, possible, spent_by
+from fedcompass.deployment.server.replies import checked_greeting, spent_by
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Received
 from fedcompass.deployment.wire.decoding import (

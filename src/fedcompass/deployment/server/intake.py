@@ -7,7 +7,7 @@ from fedcompass.deployment.server.dispatcher import Dispatcher, Sent
 from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.membership import Membership, Peer
-from fedcompass.deployment.server.replies import checked_greeting, possible, spent_by
+from fedcompass.deployment.server.replies import checked_greeting, spent_by
 from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.transport import Greeting, Reply
 from fedcompass.errors import LayoutMismatch
@@ -163,7 +163,7 @@ class Intake:
             version=command.version if reply.version is None else reply.version,
             steps_done=reply.steps_done,
             tensors=tensors,
-            compute_seconds=possible(reply.seconds),
+            compute_seconds=reply.seconds,
             epsilon=epsilon,
         )
 

@@ -2,11 +2,11 @@
 
 import re
 from dataclasses import replace
-from math import isfinite
 
+from fedcompass.coordinator import possible
 from fedcompass.deployment.wire.transport import Greeting, Reply
 
-__all__ = ["checked_greeting", "possible", "spent_by"]
+__all__ = ["checked_greeting", "spent_by"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST_SAMPLES = 10**12
@@ -35,8 +35,3 @@ def spent_by(reply: Reply) -> dict[str, float]:
     if epsilon is None or delta is None or not 0 < delta < 1:
         return {}
     return {"epsilon": epsilon, "delta": delta}
-
-
-def possible(value: float | None) -> float | None:
-    """A quantity as it was told, if it can be one."""
-    return value if value is not None and isfinite(value) and value >= 0 else None

@@ -18,7 +18,7 @@ from pathlib import Path
 from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.supervision import Program, die_with_parent
 from fedcompass.errors import FedcompassError, TransportBroken
-from fedcompass.freed_memory import keep_freed_memory
+from fedcompass.freed_memory import ask_for_large_pages, keep_freed_memory
 
 __all__ = ["ServerExit", "main", "read_exit", "server_program"]
 
@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until the run is over, or SIGTERM."""
     die_with_parent()
     keep_freed_memory()
+    ask_for_large_pages()
     parser = argparse.ArgumentParser(prog="fedcompass-server")
     parser.add_argument("--project", type=Path, required=True)
     parser.add_argument("--run", type=Path, required=True)

@@ -23,7 +23,7 @@ from fedcompass.deployment.supervision import Program, die_with_parent
 from fedcompass.deployment.wire.site_link import SiteLink
 from fedcompass.errors import FedcompassError, ProjectError
 from fedcompass.freed_memory import keep_freed_memory
-from fedcompass.runs.files import FolderLock
+from fedcompass.runs.files import FolderLock, in_use
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["is_running", "main", "run_site", "site_program", "worker_is_up", "worker_program"]
@@ -54,12 +54,8 @@ def worker_program(site: SiteFolder) -> Program:
 
 def is_running(site: SiteFolder) -> bool:
     """Whether some process runs this site."""
-    try:
-        FolderLock(site.state).release()
-    except BlockingIOError:
-        return True
-    except OSError:  # never started, or another user's
-        pass
+    with suppress(OSError):  # never started, or another user's
+        return in_use(site.state)
     return False
 
 

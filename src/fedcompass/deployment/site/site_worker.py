@@ -33,7 +33,7 @@ from fedcompass.deployment.wire.kept_updates import write_update
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
 from fedcompass.deployment.wire.short_texts import KEPT, one_line, without_folders
 from fedcompass.errors import AppError, BudgetSpent, FedcompassError, SettingsError, TaskFailed
-from fedcompass.freed_memory import keep_freed_memory
+from fedcompass.freed_memory import ask_for_large_pages, keep_freed_memory
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 
 __all__ = ["SiteWorker", "main"]
@@ -189,6 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve the site's process; a mistake of the user's ends in one line and exit code 1."""
     die_with_parent()
     keep_freed_memory()
+    ask_for_large_pages()
     parser = argparse.ArgumentParser(prog="python -m fedcompass.deployment.site.site_worker")
     parser.add_argument("folder", type=Path, help="the site's")
     parser.add_argument("--channel", type=int, required=True, help="the socket's number")

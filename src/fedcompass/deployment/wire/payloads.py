@@ -56,8 +56,8 @@ def payload_pieces(
     layout: Layout, form: str, state: FlatState, start: FlatState | None = None
 ) -> Iterator[memoryview]:
     """The bytes of a model, one tensor after the other; a change is told against `start`."""
-    change = state if start is None else _change(state, start)
-    for spec, tensor in layout.views(change if _is_change(form) else state):
+    told = _change(state, start) if start is not None and _is_change(form) else state
+    for spec, tensor in layout.views(told):
         values = tensor.detach().to("cpu", _dtype(spec, form)).contiguous().reshape(-1)
         if values.numel():
             yield values.view(torch.uint8).numpy().data
