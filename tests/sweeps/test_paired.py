@@ -193,3 +193,21 @@ def test_the_table_says_what_its_columns_mean_and_can_be_split_by_an_axis(tmp_pa
         ("fleet.clients=5", "4.00x"),
         ("fleet.clients=10", "0.50x"),
     ]
+
+
+def test_only_seeds_that_all_runs_have_are_compared_on_request(tmp_path: Path) -> None:
+    found = results(
+        tmp_path,
+        *(run(name, seed, 10.0) for name in ("fedavg", "fedcompass") for seed in (0, 2)),
+        run("fedcompass", 1, 5.0),  # the others were stopped before their end
+    )
+    whole = found.whole_seeds()
+    assert {each.seed for each in whole.runs} == {0, 2}
+    assert whole.axes == found.axes
+    assert [row.pairs for row in paired(whole, "fedcompass")] == [2]
+
+
+def test_where_no_seed_is_whole_one_line_says_so(tmp_path: Path) -> None:
+    found = results(tmp_path, run("fedavg", 0, 10.0), run("fedcompass", 1, 5.0))
+    with pytest.raises(SettingsError, match=r"no seed is whole: each lacks some of 4 runs; go on"):
+        found.whole_seeds()

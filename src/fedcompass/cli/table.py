@@ -48,6 +48,10 @@ def table(
         list[str] | None,
         typer.Option(help="AXIS=LABEL: only these (* is any text); several narrow further."),
     ] = None,
+    whole_seeds: Annotated[
+        bool,
+        typer.Option("--whole-seeds", help="Only seeds with which all of these runs are done."),
+    ] = False,
     store: Annotated[
         Path | None, typer.Option(help="A sweep's file of results, if it is elsewhere.")
     ] = None,
@@ -58,7 +62,8 @@ def table(
     from fedcompass.cli.table_shapes import every_number, grids, listing, notes
     from fedcompass.sweeps.comparison import Comparison
 
-    comparison = Comparison(_narrowed(_results(source, store), where or []), reference)
+    results = _narrowed(_results(source, store), where or [])
+    comparison = Comparison(results.whole_seeds() if whole_seeds else results, reference)
     if paired:
         from fedcompass.cli.paired_table import paired_shapes
 

@@ -116,6 +116,24 @@ class Results:
         runs = [run for run in self.runs if run.labels[axis] in fitting]
         return Results(_axes(runs), runs)
 
+    def whole_seeds(self) -> "Results":
+        """The runs of those seeds with which every run has come to its end.
+
+        Of a sweep that was stopped the long runs are missing; what is left of the other seeds is
+        no fair choice.
+
+        Raises:
+            SettingsError: there is no such seed.
+        """
+        partial = {run.seed for run in self.runs if not run.is_done}
+        runs = [run for run in self.runs if run.seed not in partial]
+        if not runs:
+            raise SettingsError(
+                f"no seed is whole: each lacks some of {len(self.runs)} runs; go on with "
+                "`fedcompass sweep`, or narrow by --where"
+            )
+        return Results(self.axes, runs)
+
 
 def _axes(runs: Sequence[GridRun]) -> dict[str, list[str]]:
     """Each axis's labels, in the order in which they first appear."""
