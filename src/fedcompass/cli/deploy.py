@@ -150,9 +150,13 @@ def server(
     from fedcompass.deployment.server.project import ServerProject
 
     project = ServerProject(folder)
-    path = project.folder / run
+    path = project.run_folder(run)
     begun = resume or (resume_if_begun and (path / "deployment.toml").exists())
     running = RunningServer(project, path, resume=begun)
+    listed, needed = len(project.site_names()), project.federation.min_clients
+    if listed < needed:
+        more = f"{listed} of {needed} sites are on the roster (min_clients): it begins with more"
+        print(f"{more}, see `fedcompass deploy add-site`", file=sys.stderr)
     view = RunView(path)
     view.refresh()  # what was before a resume has been told already
     progress = DeployProgress(project.network.address)
@@ -164,8 +168,7 @@ def server(
     except KeyboardInterrupt:
         running.stop()
         if not view.finished:  # else it was over by then
-            chosen = "" if run == "run" else f" --run {run}"
-            goes_on = f"fedcompass deploy server {folder}{chosen} --resume"
+            goes_on = f"fedcompass deploy server {folder}{_chosen(run)} --resume"
             print(f"stopped. To go on: {goes_on}", file=sys.stderr)
             raise typer.Exit(130) from None
         outcome = None
@@ -211,8 +214,13 @@ def readmit(
 ) -> None:
     """Let a site out of quarantine in a run that is going on."""
     from fedcompass.deployment.operator.readmit import request_readmission
+    from fedcompass.deployment.server.project import ServerProject
 
-    answer = request_readmission(_begun(folder, run), site)
+    begun, project = _begun(folder, run), ServerProject(folder)
+    if site not in project.site_names():
+        known = ", ".join(project.site_names()) or "nobody"
+        raise RunFolderError(f"{site!r} is not on the roster of {folder}; on it: {known}")
+    answer = request_readmission(begun, site)
     if answer["what"] != "readmitted":
         raise RunFolderError(f"{site} is not readmitted: {answer['why']}")
     print(f"{site} is readmitted: it gets tasks again")
@@ -240,12 +248,21 @@ def status(
 
 def _begun(folder: Path, run: str) -> Path:
     """The folder of a run that has begun."""
+    from fedcompass.deployment.server.project import check_is_project
+
     path = folder / run
     if not folder.is_dir():
         raise RunFolderError(f"there is no folder {folder}; give the federation's folder")
+    check_is_project(folder)
     if not (path / "deployment.toml").exists():
-        raise RunFolderError(f"{path} has no run; `fedcompass deploy server {folder}` begins one")
+        raise RunFolderError(
+            f"{path} has no run; `fedcompass deploy server {folder}{_chosen(run)}` begins one"
+        )
     return path
+
+
+def _chosen(run: str) -> str:
+    return "" if run == "run" else f" --run {run}"
 
 
 def _watched(running: Any, view: Any, progress: Any, expiring: Any) -> "ServerExit":

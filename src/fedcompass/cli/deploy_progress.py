@@ -1,10 +1,11 @@
 """Progress of a federation: a live table in a terminal, plain lines elsewhere."""
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcompass.cli.progress import LiveTable
 from fedcompass.cli.text import plain_table
+from fedcompass.deployment.server.audit_words import in_words
 from fedcompass.number_text import number_of
 
 if TYPE_CHECKING:
@@ -13,19 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["DeployProgress", "of_version"]
 
 _PLAIN = 5.0  # seconds between plain lines about a run that only goes on
-_TOLD = (
-    "joined",
-    "turned away",
-    "left",
-    "revoked",
-    "refused",
-    "task lost",
-    "quarantined",
-    "readmitted",
-    "not readmitted",
-    "resumed",
-    "returned",
-)
 
 
 class DeployProgress:
@@ -49,23 +37,13 @@ class DeployProgress:
         for line in news:
             if self._address is not None and line["what"] in ("started", "resumed"):
                 self.live.say(f"waiting for sites at {self._address}")
-            if line["what"] in _TOLD:
-                self.live.say(_told(line))
+            if told := in_words(line):
+                self.live.say(told)
         if self.live.is_live:
             self._table = f"{_line(view).strip()}\n{plain_table(*view.table(), left=(0, 1))}"
         elif now - self._shown >= _PLAIN and any(n["what"] in ("merged", "measured") for n in news):
             self._shown = now
             self.live.say(_line(view))
-
-
-def _told(line: dict[str, Any]) -> str:
-    if line["what"] == "resumed":
-        run = f"run {line['run']}" if "run" in line else "the run"
-        return f"{line.get('at', 0.0):7.1f} s  {run} resumed at version {line.get('version', '?')}"
-    who, what = line.get("who") or f"node {line.get('node')}", line["what"]
-    why = line.get("reason") or line.get("why") or ""
-    samples = f" with {line['samples']:,} samples" if "samples" in line else ""
-    return f"{line.get('at', 0.0):7.1f} s  {who} {what}{samples}{': ' if why else ''}{why}"
 
 
 def of_version(view: "RunView") -> str:

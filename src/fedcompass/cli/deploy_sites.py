@@ -22,7 +22,7 @@ def add_site(
     from fedcompass.deployment.operator import site_admission
     from fedcompass.deployment.operator.site_requests import key_digest, read_request
 
-    key = None if request is None else read_request(request)
+    key = None if request is None else read_request(request, name)
     handed = site_admission.add_site(folder, name, key)
     print(f"hand over {handed}")
     if key is not None:

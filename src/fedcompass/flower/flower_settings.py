@@ -50,6 +50,13 @@ class FlowerSettings(Settings):
             )
         return folder
 
+    @field_validator("evaluate")
+    @classmethod
+    def _known(cls, evaluate: str) -> str:
+        if evaluate not in ("clients", "none") and ":" not in evaluate:
+            raise ValueError(f"evaluate is {evaluate!r}; allowed: clients, none, or module:name")
+        return evaluate
+
     @field_validator("resume", mode="before")
     @classmethod
     def _as_text(cls, resume: object) -> object:

@@ -12,15 +12,17 @@ from torch import nn
 
 from fedcompass import own_code
 from fedcompass.aggregation import Layout
+from fedcompass.deployment.server.audit_words import in_words
 from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.wire.short_texts import one_line
-from fedcompass.errors import AppError, SettingsError
+from fedcompass.errors import AppError, FedcompassError, SettingsError
 from fedcompass.flower.flower_settings import FlowerSettings, read_settings
 from fedcompass.flower.grid_transport import GridTransport
 from fedcompass.flower.measured_models import by_clients, by_function
 from fedcompass.runs.curve import metrics_of
+from fedcompass.runs.files import GrowingFile
 from fedcompass.training.streams import seeded, stream_key
 
 __all__ = ["app", "load_object", "main", "make_model"]
@@ -33,6 +35,14 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the strategy that the project's settings name, until a stop condition holds."""
+    try:
+        _serve(grid, context)
+    except FedcompassError as error:  # Flower prints a traceback, and more, after it
+        _log.error("fedcompass: %s", error)
+        raise
+
+
+def _serve(grid: Grid, context: Context) -> None:
     own, settings = read_settings(context.run_config)
     module = make_model(own.model, settings.seed)
     layout = Layout.of(module)
@@ -59,7 +69,8 @@ def main(grid: Grid, context: Context) -> None:
 def _run(federation: Federation, folder: Path) -> None:
     name = federation.settings.chosen_strategy().name
     _log.info("fedcompass: strategy %s, run folder %s", name, folder)
-    told = _Told(federation)
+    _log.info("fedcompass: begins with %d clients (min_clients)", federation.settings.min_clients)
+    told = _Told(federation, folder)
     summary = federation.run(told.tell)
     told.tell(federation)
     _log.info(
@@ -74,12 +85,17 @@ def _run(federation: Federation, folder: Path) -> None:
 class _Told:
     """What the log was told of a run."""
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: Federation, folder: Path) -> None:
         self._version = federation.coordinator.version
         self._rows = len(federation.curve.rows)
+        self._audit = GrowingFile(folder / "audit.jsonl")
+        self._audit.new_records()  # what was before a resume has been told
 
     def tell(self, federation: Federation) -> None:
-        """Log the merges and evaluations since the last call."""
+        """Log what has happened since the last call: clients, merges and evaluations."""
+        for line in self._audit.new_records():
+            if told := in_words(line):
+                _log.info("fedcompass: %s", told.strip())
         now, version = federation.now(), federation.coordinator.version
         if version > self._version:
             _log.info("fedcompass: %.0f s: global update %d", now, version)

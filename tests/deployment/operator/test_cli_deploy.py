@@ -97,6 +97,45 @@ def test_init_needs_an_address(tmp_path: Path) -> None:
         run("init", str(tmp_path / "new"))
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("0.0.0.0:9092", "which nobody can reach; allowed: host:port by which the sites reach"),
+        ("https://fl.example:9092", "allowed: host:port, such as fl.example:9092"),
+    ],
+)
+def test_an_address_that_no_site_can_reach_is_refused(
+    tmp_path: Path, address: str, told: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"address is '{address}'.*{told}"):
+        run("init", str(tmp_path / "new"), "--address", address)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_request_of_another_site_is_refused(project: Path, tmp_path: Path) -> None:
+    run("request", str(tmp_path / "east"))
+    request = str(tmp_path / "east" / "site.csr")
+    with pytest.raises(ProjectError, match="is the request of 'east', not of 'easr'"):
+        run("add-site", str(project), "easr", "--request", request)
+
+
+@pytest.mark.parametrize("name", ["certificates", "sites", "state", "../elsewhere", ".hidden", ""])
+def test_a_run_is_put_into_no_folder_that_is_for_something_else(project: Path, name: str) -> None:
+    before = sorted(project.rglob("*"))
+    with pytest.raises(SettingsError, match="other than certificates, sites, state"):
+        run("server", str(project), "--run", name)
+    assert sorted(project.rglob("*")) == before
+
+
+def test_the_folder_of_a_site_is_told_from_a_federations(project: Path, tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="is a site's folder; give the federation's"):
+        run("status", str(project / "sites" / "north"))
+    run("request", str(tmp_path / "east"))
+    code, told = run("check", str(tmp_path / "east"))
+    assert code == 1
+    assert "has a request, and not yet what the operator hands over for it" in told
+
+
 def test_check_marks_what_is_wrong_and_fails(project: Path) -> None:
     (project / "app.py").write_text(APP)
     (project / "certificates" / "server.key").chmod(0o644)
@@ -250,6 +289,8 @@ def test_readmit_needs_a_run_that_goes_on(project: Path) -> None:
     with pytest.raises(RunFolderError, match="has no run"):
         run("readmit", str(project), "north")
     write_run(project / "run")
+    with pytest.raises(RunFolderError, match=r"'nort' is not on the roster of .*: north, south"):
+        run("readmit", str(project), "nort")
     (project / "run" / "summary.json").write_text("{}")
     with pytest.raises(RunFolderError, match="is finished"):
         run("readmit", str(project), "north")

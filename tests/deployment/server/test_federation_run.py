@@ -328,6 +328,17 @@ def test_reaching_the_target_ends_the_run_and_the_best_model_is_kept(tmp_path: P
     assert summary.to_json()["top_accuracy"] >= 0.2
 
 
+def test_without_a_target_a_metric_that_nothing_measures_means_no_best_model(
+    tmp_path: Path,
+) -> None:
+    chosen, sites = settings(max_updates=2), network_of(0.1, 0.2)
+    running = federation(tmp_path, sites, chosen, evaluate=lambda *_: {"dice": 0.5})
+    running.run(lambda f: f._measure(wait=True))
+    assert not (tmp_path / "best.safetensors").exists()  # the first would stay the best for ever
+    (said,) = audit(tmp_path, "no best model")
+    assert said["why"] == "target_metric is 'accuracy'; the app measures: dice"
+
+
 def test_a_target_that_nothing_measures_is_refused(tmp_path: Path) -> None:
     chosen = settings(target=0.2)
     running = federation(tmp_path, network_of(0.1), chosen, evaluate=lambda *_: {"dice": 0.5})

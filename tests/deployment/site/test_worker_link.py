@@ -19,7 +19,7 @@ from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.site_process import worker_program
 from fedcompass.deployment.site.worker_link import WorkerLink
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.errors import WorkerLost
+from fedcompass.errors import SettingsError, WorkerLost
 
 SOON = 120.0  # seconds; only a failing test waits so long
 AT_ONCE = 10.0  # seconds; a busy machine is slow, but nobody waited for a patience to end
@@ -153,11 +153,23 @@ def test_a_mistake_in_the_app_is_told_in_one_line_with_its_place(tmp_path: Path)
     site = site_in(tmp_path, "import torch\n\nx = torch.nothing\n")
 
     async def scene() -> None:
-        notices: list[str] = []
-        async with running(site, notices):
-            await until(lambda: notices)
-        assert f"{site.app}:3 in <module>: AttributeError: module 'torch' has no" in notices[0]
-        assert "\n" not in notices[0]
+        with pytest.raises(SettingsError) as raised:  # no restart mends it
+            await WorkerLink(worker_program(site)).run()
+        told = str(raised.value)
+        assert told.startswith(f"{site.app}:3 in <module>: AttributeError: module 'torch' has no")
+        assert "\n" not in told
+
+    play(scene())
+
+
+def test_a_site_whose_data_are_not_there_says_so_and_ends(tmp_path: Path) -> None:
+    site = site_in(tmp_path)
+    toml = site.folder / "site.toml"
+    toml.write_text(toml.read_text().replace('data = "."', 'data = "elsewhere"'))
+
+    async def scene() -> None:
+        with pytest.raises(SettingsError, match="elsewhere', which is not a folder; correct site"):
+            await WorkerLink(worker_program(SiteFolder(site.folder))).run()
 
     play(scene())
 

@@ -40,7 +40,12 @@ class AppFile:
 
     def trainer(self, site: Site) -> Trainer:
         """How this site trains."""
-        made = self._call("trainer", site)
+        try:
+            made = self._call("trainer", site)
+        except AppError as error:
+            if site.data is None and "'NoneType'" in str(error):
+                raise AppError(f"{error}; perhaps because data is not set in site.toml") from error
+            raise
         if not isinstance(made, Trainer):
             raise self._wrong("trainer", made, "a fedcompass.deployment.Trainer")
         return made

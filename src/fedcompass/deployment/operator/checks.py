@@ -1,6 +1,5 @@
 """`fedcompass deploy check`: what is wrong with a set-up, before a run finds out."""
 
-import errno
 import shutil
 import socket
 import ssl
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass import __version__
-from fedcompass.deployment.addresses import split_address
+from fedcompass.deployment.addresses import listening_problem, split_address
 from fedcompass.deployment.certificate_dates import (
     WARNED_AHEAD,
     check_dates,
@@ -173,8 +172,7 @@ def _site_app(site: SiteFolder) -> str:
     from fedcompass.deployment.app.app_file import load_app
     from fedcompass.deployment.app.trainer import Site
 
-    if site.data is not None and not site.data.is_dir():
-        raise ProjectError(f"data is {str(site.data)!r}, which is not a folder; correct site.toml")
+    site.check_data()
     settings = site.settings
     here = Site(settings.name, site.data, settings.device, settings.settings)
     here.check_device()
@@ -233,20 +231,8 @@ def _ending_soon(project: ServerProject) -> str:
 
 def _port(project: ServerProject) -> str:
     listen, port = project.network.listen_host, project.network.port
-    try:
-        family, kind, _, _, where = socket.getaddrinfo(listen, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
-    except OSError as error:
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            raise ProjectError(
-                f"listen is {listen!r}, which is no address of this machine; allowed: one that "
-                "is, or 0.0.0.0 for all"
-            ) from None
-        raise ProjectError(
-            f"port {port} of {listen} cannot be used: {error.strerror}; is a server running?"
-        ) from None
+    if problem := listening_problem(listen, port):
+        raise ProjectError(problem)
     return f"{port} of {listen} is free"
 
 

@@ -106,8 +106,8 @@ site out of quarantine once its fault is mended.
 
 Secret: everything under `certificates/` and `sites/` (and `certificates/ca.key` most of
 all: who has it can pose as the server; best kept off this machine). Backup: `run/`,
-`certificates/`, `roster.toml`. Certificates last about 13 months: `fedcompass
-deploy renew .` makes the next ones and says what to carry where.
+`certificates/`, `roster.toml`, `app.py`, `deployment.toml`. Certificates last about 13 months:
+`fedcompass deploy renew .` makes the next ones and says what to carry where.
 """
 
 SITE_README = """\

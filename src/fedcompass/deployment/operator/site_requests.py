@@ -42,11 +42,11 @@ def make_request(folder: Path) -> str:
     return key_digest(key.public_key())
 
 
-def read_request(path: Path) -> ec.EllipticCurvePublicKey:
+def read_request(path: Path, site: str | None = None) -> ec.EllipticCurvePublicKey:
     """The key that a certificate is requested for; whoever made the request has its private half.
 
     Raises:
-        ProjectError: it is no such request.
+        ProjectError: it is no such request, or that of another site than the one named.
     """
     try:
         request = x509.load_pem_x509_csr(path.read_bytes())
@@ -60,6 +60,9 @@ def read_request(path: Path) -> ec.EllipticCurvePublicKey:
             f"{path} is no certificate request of an EC key on {' or '.join(_CURVES)}; the site "
             "makes one with: fedcompass deploy request FOLDER"
         )
+    names = [str(name.value) for name in request.subject]
+    if site is not None and names and site not in names:
+        raise ProjectError(f"{path} is the request of {names[0]!r}, not of {site!r}; see the name")
     return key
 
 

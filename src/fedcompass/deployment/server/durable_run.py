@@ -247,8 +247,7 @@ def _opened(folder: RunFolder, settings: FederationSettings, resume: bool) -> Fo
     """
     if resume and not (folder.path / "deployment.toml").is_file():
         raise RunFolderError(
-            f"{folder.path} has no run to resume: no deployment.toml; leave out --resume to start "
-            "one"
+            f"{folder.path} has no run to resume: no deployment.toml; begin one instead"
         )
     folder.make(exist_ok=True)
     lock = folder.lock()

@@ -157,8 +157,9 @@ class Federation:
         """See who came and who left, and let newcomers take part."""
         self._watched = now
         self.membership.watch(now, self._transport.nodes())
-        for peer in self.membership.leave(now, self.settings.gone_after):
-            if peer.client is not None and self._transport.is_revoked(peer.node):
+        revoked = self._transport.is_revoked
+        for peer in self.membership.leave(now, self.settings.gone_after, revoked):
+            if peer.client is not None and revoked(peer.node):
                 self._lose(now, peer.client, "it is not on the roster any more", revoked=True)
             elif peer.client is not None:
                 self._lose(now, peer.client, "it is not connected any more")
@@ -208,14 +209,17 @@ class Federation:
             if measured.error is not None:
                 self._run.audit.say("evaluation failed", measured.time, why=measured.error)
                 continue
+            has = ", ".join(measured.metrics) or "nothing"
+            wrong = f"target_metric is {metric!r}; the app measures: {has}"
             if self.settings.target is not None and metric not in measured.metrics:
-                raise SettingsError(
-                    f"target_metric is {metric!r}; the app measures: {', '.join(measured.metrics)}"
-                )
+                raise SettingsError(wrong)
             row = {"time": measured.time, "version": measured.version, **measured.metrics}
             self._metrics.append([row])
-            if self.curve.add(row):
+            best = self.curve.add(row)
+            if metric in measured.metrics and best:
                 self._save_model("best", measured.model)
+            elif metric not in measured.metrics and len(self.curve.rows) == 1:
+                self._run.audit.say("no best model", measured.time, why=wrong)
 
     def _save_model(self, name: str, model: FlatState) -> None:
         tensors = {**self.coordinator.layout.unflatten(model), **self._frozen}

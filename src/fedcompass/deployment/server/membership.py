@@ -1,5 +1,6 @@
 """Who is connected, who they say they are, and since when someone has been away."""
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -40,9 +41,18 @@ class Membership:
             else:
                 self.peers[node] = Peer(node=node, seen=now, ask_at=now)
 
-    def leave(self, now: Seconds, gone_after: Seconds) -> list[Peer]:
-        """Forget the peers that have been away for too long, and say who they were."""
-        gone = [peer for peer in self.peers.values() if now - peer.seen > gone_after]
+    def leave(
+        self,
+        now: Seconds,
+        gone_after: Seconds,
+        is_revoked: Callable[[NodeId], bool] = lambda _: False,
+    ) -> list[Peer]:
+        """Forget the peers that have been away for too long, and say who they were.
+
+        One that may not come back is not waited for.
+        """
+        away = [peer for peer in self.peers.values() if peer.seen < now]
+        gone = [peer for peer in away if now - peer.seen > gone_after or is_revoked(peer.node)]
         for peer in gone:
             del self.peers[peer.node]
         return gone

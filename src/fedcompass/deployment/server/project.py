@@ -1,5 +1,6 @@
 """The server's folder of a federation, as it is read."""
 
+import re
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,11 @@ from fedcompass.experiment import read_toml
 from fedcompass.own_code import absolute, with_names
 from fedcompass.settings import Settings
 
-__all__ = ["NetworkSettings", "ServerProject"]
+__all__ = ["NetworkSettings", "ServerProject", "check_is_project"]
 
 _WILDCARDS = ("0.0.0.0", "::")  # all addresses of this machine
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NO_RUNS = ("certificates", "sites", "state")
 
 
 class NetworkSettings(Settings):
@@ -72,6 +75,26 @@ class NetworkSettings(Settings):
         return listen
 
 
+def check_is_project(folder: Path) -> None:
+    """See that a folder is a federation's.
+
+    Raises:
+        ProjectError: it is a site's, or neither.
+    """
+    if (folder / "deployment.toml").is_file():
+        return
+    if (folder / "site.toml").is_file():
+        raise ProjectError(f"{folder} is a site's folder; give the federation's, on the server")
+    if (folder / "site.csr").is_file():
+        raise ProjectError(
+            f"{folder} has a request, and not yet what the operator hands over for it: send "
+            "site.csr, and copy the files that come back into it"
+        )
+    raise ProjectError(
+        f"{folder} has no deployment.toml; `fedcompass deploy init {folder}` makes one"
+    )
+
+
 class ServerProject:
     """The folder `deploy init` wrote, on the server.
 
@@ -89,10 +112,7 @@ class ServerProject:
         self.sites = self.folder / "sites"  # what each site is handed, in NAME/; private
         self.state = self.folder / "state"  # tasks, receipts, models, the log; private
         file = self.folder / "deployment.toml"
-        if not file.is_file():
-            raise ProjectError(
-                f"{folder} has no deployment.toml; `fedcompass deploy init {folder}` makes one"
-            )
+        check_is_project(folder)
         record = read_toml(file)
         for name in ("server", "federation"):
             if not isinstance(record.get(name, {}), dict):
@@ -113,6 +133,19 @@ class ServerProject:
             raise SettingsError(
                 f"{file} has [{next(iter(record))}]; allowed tables: [server], [federation]"
             )
+
+    def run_folder(self, name: str) -> Path:
+        """Where a run of that name is, or will be.
+
+        Raises:
+            SettingsError: the name leads elsewhere, or to what is no run's.
+        """
+        if not _RUN.fullmatch(name) or name in _NO_RUNS:
+            raise SettingsError(
+                f"run is {name!r}; allowed: a name of letters, digits, '.', '_' and '-' other than "
+                f"{', '.join(_NO_RUNS)}; the run's folder is made in {self.folder}"
+            )
+        return self.folder / name
 
     @property
     def identity(self) -> Identity:

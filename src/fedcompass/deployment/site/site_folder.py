@@ -90,6 +90,17 @@ class SiteFolder:
             self.folder / "ca.crt", self.folder / "site.crt", self.folder / "site.key"
         )
 
+    def check_data(self) -> None:
+        """See that the site's data are where site.toml says, if it says anything.
+
+        Raises:
+            ProjectError: there is no such folder.
+        """
+        if self.data is not None and not self.data.is_dir():
+            raise ProjectError(
+                f"data is {str(self.data)!r}, which is not a folder; correct site.toml"
+            )
+
     def check_certificates(self) -> None:
         """Refuse certificates that the server would refuse: it could not say why.
 

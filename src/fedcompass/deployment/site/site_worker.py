@@ -32,7 +32,7 @@ from fedcompass.deployment.wire.arriving import write_hashed
 from fedcompass.deployment.wire.kept_updates import write_update
 from fedcompass.deployment.wire.payloads import layout_digest, payload_pieces, read_payload
 from fedcompass.deployment.wire.short_texts import KEPT, one_line, without_folders
-from fedcompass.errors import AppError, BudgetSpent, FedcompassError, SettingsError, TaskFailed
+from fedcompass.errors import AppError, BudgetSpent, FedcompassError, TaskFailed
 from fedcompass.freed_memory import ask_for_large_pages, keep_freed_memory
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
 
@@ -168,15 +168,6 @@ def _say(channel: socket.socket, **record: Any) -> None:
     channel.sendall(json.dumps(record).encode() + b"\n")
 
 
-def _check_device(site: Site, channel: socket.socket) -> None:
-    """Tell the site's process, too, of a device that is not here: no restart brings it."""
-    try:
-        site.check_device()
-    except SettingsError as error:
-        _say(channel, unable=str(error))
-        raise
-
-
 def _warm_up_torch(device: str) -> None:
     """Load what torch loads with a first optimizer, so that no task pays those seconds."""
     weight = torch.zeros(1, device=device, requires_grad=True)
@@ -203,10 +194,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         site = Site(settings.name, folder.data, settings.device, settings.settings)
-        _check_device(site, channel)
+        site.check_device()
+        folder.check_data()
         worker = SiteWorker(load_app(folder.app), site)
     except FedcompassError as error:
         _log.error("%s", error)
+        _say(channel, unable=str(error))  # no restart mends it, unless it worked before
         sys.exit(1)
     _log.info("site %s is ready with %d samples", site.name, worker.samples)
     worker.serve(channel)

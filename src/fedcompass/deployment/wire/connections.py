@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from fedcompass.deployment.addresses import listening_problem
 from fedcompass.deployment.wire.decoding import MOST_MESSAGE_BYTES, PIECE_BYTES
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.errors import ProjectError
@@ -99,10 +100,11 @@ async def listen(handler: Any, address: str, identity: Identity, limits: Limits)
     except RuntimeError:
         port = 0
     if port == 0:
-        raise ProjectError(
-            f"cannot listen at {address}: it is taken, not an address of this machine, or "
+        host, _, number = address.rpartition(":")
+        problem = listening_problem(host.strip("[]"), int(number)) or (
             f"{identity.certificate} and {identity.key} are damaged or do not belong together"
         )
+        raise ProjectError(f"cannot listen at {address}: {problem}")
     await server.start()
     return server, port
 

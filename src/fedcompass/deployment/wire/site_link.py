@@ -266,6 +266,7 @@ class SiteLink:
         answer.task = task.id
         if answer.error:
             answer.error = one_line(answer.error) or "failed"
+            self._notice(f"task {task.number} failed: {answer.error}")
         else:
             answer.form = task.form
         failures = 0

@@ -1,0 +1,36 @@
+"""Lines of the audit log that people are told while a run goes on."""
+
+from typing import Any
+
+__all__ = ["in_words"]
+
+_TOLD = (
+    "joined",
+    "turned away",
+    "left",
+    "revoked",
+    "refused",
+    "task lost",
+    "quarantined",
+    "readmitted",
+    "not readmitted",
+    "resumed",
+    "returned",
+    "evaluation failed",
+    "no best model",
+    "disk full",
+)
+
+
+def in_words(line: dict[str, Any]) -> str | None:
+    """A line of the log as people read it; None: it is not worth a word."""
+    what, at = line["what"], f"{line.get('at', 0.0):7.1f} s"
+    if what not in _TOLD:
+        return None
+    if what == "resumed":
+        run = f"run {line['run']}" if "run" in line else "the run"
+        return f"{at}  {run} resumed at version {line.get('version', '?')}"
+    who = line.get("who") or (f"node {line['node']}" if "node" in line else "")
+    why = line.get("reason") or line.get("why") or ""
+    samples = f" with {line['samples']:,} samples" if "samples" in line else ""
+    return f"{at}  {f'{who} {what}'.strip()}{samples}{': ' if why else ''}{why}"
