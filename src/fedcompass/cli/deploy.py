@@ -216,10 +216,8 @@ def readmit(
     from fedcompass.deployment.operator.readmit import request_readmission
     from fedcompass.deployment.server.project import ServerProject
 
-    begun, project = _begun(folder, run), ServerProject(folder)
-    if site not in project.site_names():
-        known = ", ".join(project.site_names()) or "nobody"
-        raise RunFolderError(f"{site!r} is not on the roster of {folder}; on it: {known}")
+    begun = _begun(folder, run)
+    ServerProject(folder).check_listed(site)
     answer = request_readmission(begun, site)
     if answer["what"] != "readmitted":
         raise RunFolderError(f"{site} is not readmitted: {answer['why']}")

@@ -8,7 +8,17 @@ from pydantic import AfterValidator
 
 from fedcompass.errors import SettingsError
 
-__all__ = ["Address", "is_loopback", "join_address", "listening_problem", "split_address"]
+__all__ = [
+    "WILDCARDS",
+    "Address",
+    "is_loopback",
+    "join_address",
+    "listening_problem",
+    "split_address",
+]
+
+WILDCARDS = ("0.0.0.0", "::")
+"""All addresses of this machine, to listen on; nobody can be reached at them."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -21,7 +31,7 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
         raise SettingsError(f"address is {address!r}; allowed: host:port, such as fl.example:9092")
     host = host.strip("[]")
-    if host in ("0.0.0.0", "::"):
+    if host in WILDCARDS:
         raise SettingsError(
             f"address is {address!r}, which nobody can reach; allowed: host:port by which the "
             "sites reach the server, such as fl.example:9092"

@@ -289,7 +289,7 @@ def test_readmit_needs_a_run_that_goes_on(project: Path) -> None:
     with pytest.raises(RunFolderError, match="has no run"):
         run("readmit", str(project), "north")
     write_run(project / "run")
-    with pytest.raises(RunFolderError, match=r"'nort' is not on the roster of .*: north, south"):
+    with pytest.raises(ProjectError, match=r"'nort' is not on the roster of .*: north, south"):
         run("readmit", str(project), "nort")
     (project / "run" / "summary.json").write_text("{}")
     with pytest.raises(RunFolderError, match="is finished"):

@@ -133,9 +133,7 @@ def revoke_site(folder: Path, name: str) -> None:
     """
     project = ServerProject(folder)
     with locked_roster(project) as roster:
-        if name not in roster:
-            known = ", ".join(roster) or "nobody"
-            raise ProjectError(f"{name!r} is not on the roster of {folder}; on it: {known}")
+        project.check_listed(name)
         del roster[name]
         write_roster(project, roster)
         _keep_revoked(project.site_certificates / f"{name}.crt")

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from pydantic import field_validator
 
-from fedcompass.deployment.addresses import Address, is_loopback, join_address, split_address
+from fedcompass.deployment.addresses import (
+    WILDCARDS,
+    Address,
+    is_loopback,
+    join_address,
+    split_address,
+)
 from fedcompass.deployment.certificate_dates import expiry_warnings
 from fedcompass.deployment.private_files import check_private
 from fedcompass.deployment.server.federation_settings import FederationSettings
@@ -21,7 +27,6 @@ from fedcompass.settings import Settings
 
 __all__ = ["NetworkSettings", "ServerProject", "check_is_project"]
 
-_WILDCARDS = ("0.0.0.0", "::")  # all addresses of this machine
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NO_RUNS = ("certificates", "sites", "state")
 
@@ -55,7 +60,7 @@ class NetworkSettings(Settings):
     def listen_host(self) -> str:
         """The address to listen on; all of them becomes loopback where the sites connect there."""
         host, listen = self.host, self.listen.strip("[]")
-        if listen in _WILDCARDS and is_loopback(host):
+        if listen in WILDCARDS and is_loopback(host):
             return "127.0.0.1" if host == "localhost" else host
         return listen
 
@@ -171,6 +176,17 @@ class ServerProject:
             ProjectError: it is missing or damaged.
         """
         return sorted(set(RosterFile(self.roster).roster.names.values()))
+
+    def check_listed(self, site: str) -> None:
+        """See that a site is on the roster.
+
+        Raises:
+            ProjectError: it is not, or the roster is missing or damaged.
+        """
+        names = self.site_names()
+        if site not in names:
+            known = ", ".join(names) or "nobody"
+            raise ProjectError(f"{site!r} is not on the roster of {self.folder}; on it: {known}")
 
     def check_secrets(self) -> None:
         """Refuse a key that others can read."""
