@@ -283,6 +283,19 @@ def test_of_many_tasks_the_awaited_and_then_the_next_of_each_run_are_trained_fir
     assert all(stacked_jobs.is_done(job) for job in jobs.values())
 
 
+def test_where_tasks_train_alone_none_is_trained_before_it_is_needed() -> None:
+    problem, stacked_jobs = problem_of(random_layer), StackedJobs()
+    with pytest.warns(UserWarning, match="one at a time"):
+        context = stacked_jobs.context(problem, SETTINGS, seed=0)
+    start = start_of(problem)
+    needed, later = (train_job(start, key, client=key) for key in range(2))
+    for job in (needed, later):
+        stacked_jobs.submit(job, context)
+    stacked_jobs.work([needed])
+    assert [stacked_jobs.is_done(job) for job in (needed, later)] == [True, False]
+    assert stacked_jobs.result(later).seconds > 0
+
+
 def test_tasks_whose_learning_rates_fall_share_a_stack_with_the_others() -> None:
     falling = SETTINGS.model_copy(update={"rate_decay": 0.5, "rate_decay_steps": 1})
     problem, stacked_jobs = problem_of(), StackedJobs()

@@ -63,6 +63,11 @@ class RunContext:
         self._settings, self._seed, self._device = settings, seed, device
         self._alone: LocalTrainer | None = None
 
+    @property
+    def stacks(self) -> bool:
+        """Whether tasks train together."""
+        return isinstance(self.trainer, StackedTrainer)
+
     def task(self, job: TrainJob) -> StackedTask:
         """A job as a task of a stack: the batches it would draw alone."""
         return StackedTask(
@@ -186,7 +191,8 @@ class StackedJobs:
         """Carry out pending jobs, all of the awaited ones among them.
 
         Of many tasks the awaited ones are trained first, then what each run needs next, so that a
-        run with many tasks in a row does not wait for those that nobody needs yet.
+        run with many tasks in a row does not wait for those that nobody needs yet. Where there are
+        no stacks nothing is gained by training ahead, and a run may end before it needs a task.
         """
         with one_thread():
             begun: dict[EvalJob, Callable[[], EvalResult] | TaskFailed] = {}
@@ -205,7 +211,12 @@ class StackedJobs:
 
     def _due(self, awaited: Sequence[Job]) -> "dict[TrainJob, RunContext]":
         """The tasks to train now."""
-        tasks = {job: c for job, c in self._pending.items() if isinstance(job, TrainJob)}
+        needed = set(awaited)
+        tasks = {
+            job: context
+            for job, context in self._pending.items()
+            if isinstance(job, TrainJob) and (context.stacks or job in needed)
+        }
         if len(tasks) <= _TASKS_AT_ONCE:
             return tasks
         first = [job for job in awaited if isinstance(job, TrainJob) and job in tasks]
