@@ -5,14 +5,14 @@
     python scripts/study_tables.py --draw   # and the picture of the two on MNIST
 
 The tables are those of `fedcompass table studies/NAME.toml --store results/NAME.jsonl --paired
---columns fleet --format markdown`. A study without results is left out.
+--columns fleet --format markdown`, or of what else a study has in place of fleets. A study without
+results is left out.
 """
 
 import re
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
-from math import ceil
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -46,11 +46,15 @@ def _tables(study: Path) -> str:
     store = ROOT / "results" / f"{study.stem}.jsonl"
     if not store.exists():
         return ""
+    axes = Sweep.from_toml(study).axes
+    columns = next((axis for axis in ("fleet", "fleet.clients") if axis in axes), None)
     printed = StringIO()
     with redirect_stdout(printed):
-        table(study, output_format="markdown", columns="fleet", paired=True, store=store)
+        table(study, output_format="markdown", columns=columns, paired=True, store=store)
     command = f"fedcompass table studies/{study.name} --store results/{store.name} --paired"
-    return f"\n## {study.stem}\n\n`{command} --columns fleet`\n\n{printed.getvalue().strip()}\n\n"
+    if columns is not None:
+        command += f" --columns {columns}"
+    return f"\n## {study.stem}\n\n`{command}`\n\n{printed.getvalue().strip()}\n\n"
 
 
 def draw() -> None:
@@ -58,22 +62,28 @@ def draw() -> None:
 
     A fleet that lacks runs is left out: its first ones are not a fair choice of them.
     """
-    panels = {
-        fleet: paired(results, "row=fedcompass", {"fleet": fleet})
-        for name in ("metronome-exponential", "metronome-others")
-        for results in [_results(name)]
-        for fleet in results.axes["fleet"]
-        if all(run.is_done for run in results.where("fleet", fleet).runs)
-    }
+    studies = [_panels(name) for name in ("metronome-exponential", "metronome-others")]
     with publication_style():
-        down = ceil(len(panels) / 3)
-        figure = new_figure(PAGE, 2.6 * down)
-        for place, (fleet, rows) in enumerate(panels.items(), 1):
-            _draw_panel(figure.add_subplot(down, 3, place), fleet, rows)
-        figure.supxlabel(
+        figure = new_figure(PAGE, 4.6)
+        heights = [max(map(len, panels.values())) + 3 for panels in studies]
+        parts = figure.subfigures(len(studies), 1, height_ratios=heights)
+        for part, panels in zip(parts, studies, strict=True):
+            places = part.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+            for axes, (fleet, rows) in zip(places, panels.items(), strict=True):
+                _draw_panel(axes, fleet, rows)
+        parts[-1].supxlabel(
             "time to 90% over FedCompass's (less is faster), 95% intervals", fontsize=8
         )
         save_figure(figure, PAGE_PICTURE)
+
+
+def _panels(study: str) -> dict[str, list[Paired]]:
+    results = _results(study)
+    return {
+        fleet: paired(results, "row=fedcompass", {"fleet": fleet})
+        for fleet in results.axes["fleet"]
+        if all(run.is_done for run in results.where("fleet", fleet).runs)
+    }
 
 
 def _results(name: str) -> Results:
@@ -87,12 +97,11 @@ def _draw_panel(axes: Axes, fleet: str, rows: list[Paired]) -> None:
         axes.plot([row.time.low, row.time.high], [place, place], color=colour)
         axes.plot(row.time.mean, place, "o", color=colour, markersize=3)
     axes.axvline(1, color="0.6", linewidth=0.8)
-    title = f"exponential, {fleet}" if fleet.startswith("floor") else fleet
-    axes.set(xscale="log", xlim=(0.25, 2), title=title)
+    title = f"exponential,\n{fleet}" if fleet.startswith("floor") else fleet
+    axes.set(xscale="log", xlim=(0.18, 2), title=title, ylim=(len(rows) - 0.5, -0.5))
     axes.set_xticks([0.25, 0.5, 1, 2], ["1/4", "1/2", "1", "2"])
     axes.minorticks_off()
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
-    axes.invert_yaxis()
 
 
 def main() -> None:

@@ -80,14 +80,14 @@ def pairs_of(study: str, row: str, fleets: tuple[str, ...]) -> list[tuple[bool, 
 
 def test_what_is_advised_for_clients_far_apart_is_what_the_studies_measured() -> None:
     because = RECOMMENDATIONS["far apart"].because
-    done = ("floor 0.02, 1.5 s a task", "floor 0.2, 1.5 s a task")
-    mnist = [
-        reached(row, "metronome-exponential", fleets=done) for row in ("metronome", "fedcompass")
-    ]
-    assert (
-        f"reached it in {mnist[0][0]} of {mnist[0][1]} runs, FedCompass in {mnist[1][0]}."
-        in because
-    )
+    rows: tuple[str, ...] = ("metronome", "fedcompass", "metronome, catch-up")
+    mnist = [reached(row, "metronome-exponential") for row in rows]
+    assert {planned for _, planned in mnist} == {180}
+    plain, compass, caught_up = (count for count, _ in mnist)
+    assert f"reached it in {plain} of 180 runs, FedCompass in {compass}; with absent" in because
+    assert f"catch-up it was {caught_up}." in because
+    cifar = [reached(row, "metronome-cifar10") for row in ("metronome", "fedcompass")]
+    assert f"it was {cifar[0][0]} of {cifar[0][1]} runs, FedCompass {cifar[1][0]}." in because
     rows = ("metronome, normalized", "metronome", "fedcompass", "fedcompass CA2FL")
     medical = [reached(row, "metronome-heart", "metronome-brca") for row in rows]
     assert {planned for _, planned in medical} == {40}
@@ -124,6 +124,7 @@ def test_with_one_straggler_the_advice_says_what_the_study_measured() -> None:
         ("metronome-others", "equal", "alike"),
         ("metronome-others", "normal", "alike"),
         ("metronome-others", "one straggler", "far apart"),
+        ("metronome-exponential", "floor 0.02", "far apart"),
         ("metronome-exponential", "floor 0.02, 1.5 s a task", "far apart"),
         ("metronome-exponential", "floor 0.2, 1.5 s a task", "far apart"),
     ],
