@@ -88,6 +88,11 @@ def network(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(size, classes))
 
 
+def draws_at_random(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Cannot be stacked."""
+    return nn.Sequential(nn.Dropout(0.1), network(input_shape, classes))
+
+
 def fails_when_called_second(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     _calls.append(None)
     if len(_calls) == 2:

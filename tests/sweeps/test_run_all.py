@@ -279,3 +279,25 @@ def test_as_many_runs_go_on_side_by_side_as_have_so_many_clients() -> None:
     assert ended == begun == 72
     assert live[:6] == [0, 16, 32, 48, 60, 62]
     assert all(clients < 64 for clients in live[6:])
+
+
+@pytest.mark.whatever_is_learned
+def test_of_runs_whose_tasks_train_alone_only_a_few_go_on_at_a_time() -> None:
+    """What is not begun is left to other processes, and to the next time if it is stopped."""
+    begun, live = count(1), []
+    ended: list[Record] = []
+
+    def runs() -> Iterator[Experiment]:
+        for experiment in experiments(7, base={"model": f"{MODELS}:draws_at_random"}):
+            live.append(next(begun) - len(ended))
+            yield experiment.with_settings({"horizon": 1.0})
+
+    records = stacked_runs(
+        runs(), device="cpu", max_stack=None, live=None, place=nowhere, stops=lambda: False
+    )
+    with pytest.warns(UserWarning, match="one at a time"):
+        ended.append(next(records))
+    while record := next(records, None):  # not all at once: `runs` counts those that have ended
+        ended.append(record)
+    assert len(ended) == 7
+    assert max(live) == 4

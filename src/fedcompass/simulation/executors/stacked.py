@@ -52,6 +52,11 @@ class StackedExecutor(Executor):
         trainer = self._context.trainer
         return trainer if isinstance(trainer, str) else trainer.how
 
+    @property
+    def stacks(self) -> bool:
+        """Whether its tasks train together with others, of its own and other runs."""
+        return self._context.stacks
+
     def submit(self, job: Job) -> None:
         """Collect the job until a result is needed."""
         self._stacked_jobs.submit(job, self._context)
