@@ -207,6 +207,19 @@ def test_a_first_answer_of_compass_is_applied_as_it_is_however_stale() -> None:
     assert weights(made) == weights(plain)
 
 
+def test_area_bounds_the_change_that_is_merged_whatever_the_model_has_become() -> None:
+    bounded = {"since_last": True, "guard": {"max_norm": 1.2}}
+    made = of_two("fedasync", steps=4, **PLAIN_SUM, **bounded)  # from the model [1, 2, 3]
+    for at in range(1, 5):
+        answer(made, float(at), "a", [1.0 + at, 2.0, 3.0])
+    assert weights(made)[0] == pytest.approx(2.0)
+    far = made.receive(5.0, answer_of(made, "b", [3.5, 2.0, 3.0])).refused
+    assert far is not None
+    assert "norm is 2.5, max_norm allows 1.2" in far.message  # against b's own [1, 2, 3]
+    assert made.receive(6.0, answer_of(made, "b", [1.5, 2.0, 3.0])).refused is None
+    assert weights(made)[0] == pytest.approx(2.375)
+
+
 COMBINED: list[tuple[str, dict[str, Any]]] = [
     ("fedcompass", {"min_steps": 2, "max_steps": 4, "calibrated": True}),
     ("fedcompass+m", {"min_steps": 2, "max_steps": 4, "calibrated": True}),
@@ -221,7 +234,7 @@ COMBINED: list[tuple[str, dict[str, Any]]] = [
     ("fedbuff", {"steps": 4, "buffer_size": 2, "since_last": True, **PLAIN_SUM}),
     ("fedasync", {"steps": 4, "since_last": True, **PLAIN_SUM}),
     ("fedcompass", {"min_steps": 2, "max_steps": 4, "staleness_window": 2}),
-    ("metronome", {"min_steps": 2, "max_steps": 4, "staleness_window": 2, "absent": "remember"}),
+    ("metronome", {"min_steps": 2, "max_steps": 4, "staleness_window": 2}),
     ("fedbuff", {"steps": 4, "buffer_size": 2, "staleness_window": 2, **BY_SHARE}),
     ("fedbuff", {"steps": 4, "buffer_size": 2, "server": ADAM}),
     ("fedcompass+m", {"min_steps": 2, "max_steps": 4, "server": {"delay_limit": 0}}),
@@ -248,8 +261,15 @@ def test_a_run_restored_at_any_moment_goes_on_bit_equal(
 
 SENSELESS: list[tuple[str, dict[str, Any], str]] = [
     ("fedasync", {"calibrated": True}, "calibrated is true with payload 'model'; allowed: payload"),
-    ("metronome", {"calibrated": True, "absent": "remember"}, "both count an absent client's last"),
+    ("metronome", {"calibrated": True, "absent": "remember"}, "with calibrated true, which makes"),
+    ("metronome", {"calibrated": True, "absent": "catch-up"}, "with calibrated true, which makes"),
     ("metronome", {"since_last": True, "absent": "catch-up"}, "absent .* is 'catch-up' with since"),
+    (
+        "metronome",
+        {"staleness_window": 5, "absent": "remember"},
+        "absent of 'metronome' is 'remember' with staleness_window 5, which makes up for an absent "
+        "client, too; allowed: 'skip', or the other without it",
+    ),
     ("fedcompass", {"since_last": True}, "with weighting 'staleness-share'; allowed: weighting 's"),
     (
         "fedavg",

@@ -246,7 +246,9 @@ class Coordinator:
             return RefusedUpdate(reason=Refusal.WRONG_STEPS, message=message)
         if update.steps_done == 0 or update.tensors is None:
             return None  # a lost task; or its client keeps the tensors, and checks them itself
-        reference = self.model if self.payload == "model" else None
+        reference = None
+        if self.payload == "model":
+            reference = self._memory.reference(update.client, self.model.trainable)
         return check_update(update.tensors, self.layout, self._guard, reference)
 
     def _handle(

@@ -333,15 +333,15 @@ def _check_together(made: Strategy) -> None:
     """
     rule, scheduling = made.aggregation, made.scheduling
     absent = scheduling.absent if isinstance(scheduling, MetronomeSettings) else "skip"
-    if rule.calibrated and absent == "remember":
+    counted = {
+        "calibrated true": rule.calibrated,
+        "since_last true": rule.since_last,
+        f"staleness_window {rule.staleness_window}": rule.staleness_window is not None,
+    }
+    for piece in [piece for piece, is_set in counted.items() if is_set and absent != "skip"]:
         raise SettingsError(
-            f"absent of {made.name!r} is {absent!r} with calibrated true, and both count an absent "
-            "client's last update; allowed: one of them"
-        )
-    if rule.since_last and absent != "skip":
-        raise SettingsError(
-            f"absent of {made.name!r} is {absent!r} with since_last true, where every client "
-            "counts in each model already; allowed: 'skip'"
+            f"absent of {made.name!r} is {absent!r} with {piece}, which makes up for an absent "
+            "client, too; allowed: 'skip', or the other without it"
         )
     if scheduling.merge_at_least > 1 and (made.by_tiers or scheduling.repeats_updates):
         why = "tiers are merged one by one" if made.by_tiers else "absent clients are remembered"

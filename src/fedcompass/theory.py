@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from pydantic import Field
 
 from fedcompass.errors import SettingsError
-from fedcompass.scheduling.beats import Weighed, beat_period
+from fedcompass.scheduling.beats import KnownPaces
 from fedcompass.scheduling.pace import Pace
 from fedcompass.settings import Settings
 from fedcompass.vocabulary import Seconds, Steps
@@ -269,8 +269,7 @@ def equilibrium_groups(
     [[1, 0], [2]]
     """
     _check_steps(min_steps, max_steps)
-    for pace in seconds_per_step:
-        _require("seconds_per_step", pace, 0 < pace < math.inf, "above 0 and finite")
+    _check_paces(seconds_per_step)
     groups: list[list[int]] = []
     slowest_that_fits = 0.0
     for client in sorted(range(len(seconds_per_step)), key=seconds_per_step.__getitem__):
@@ -333,23 +332,38 @@ def beat_shares(
     [(1, 200, 0.75), (1, 80, 0.0), (1, 20, 0.0), (5, 20, 0.0)]
     """
     _check_steps(min_steps, max_steps)
+    _check_paces(seconds_per_step)
+    _require("seconds_per_step", seconds_per_step, len(seconds_per_step) >= 1, "at least one pace")
     _require("covered", covered, 0 < covered <= 1, "above 0 and at most 1")
+    _require("overhead", overhead, 0 <= overhead < math.inf, "at least 0 and finite")
     weights = [1.0] * len(seconds_per_step) if samples is None else list(samples)
+    _require("samples", samples, len(weights) == len(seconds_per_step), "one number a client")
     paces = [Pace(seconds_per_step=seconds, overhead=overhead) for seconds in seconds_per_step]
-    clients = [Weighed(*pair) for pair in zip(paces, weights, strict=True)]
-    period = beat_period(clients, min_steps, max_steps, covered * sum(weights))
-    shares = []
-    for pace in paces:
-        beats = math.ceil(pace.seconds_for(min_steps) / period - _SAME_STEPS)
-        steps = min(pace.steps_within(beats * period), max_steps)
-        waiting = max(0.0, 1 - pace.seconds_for(steps) / (beats * period))
-        shares.append(BeatShare(beats, steps, waiting))
-    return period, shares
+    known = KnownPaces(min_steps, max_steps)
+    for client, (pace, weight) in enumerate(zip(paces, weights, strict=True)):
+        _require("samples", weight, 0 < weight < math.inf, "above 0 and finite")
+        known.note(str(client), pace, weight)
+    period = known.period(covered * known.weight)
+    return period, [_beat_share(pace, period, min_steps, max_steps) for pace in paces]
+
+
+def _beat_share(pace: Pace, period: Seconds, min_steps: Steps, max_steps: Steps) -> BeatShare:
+    beats = max(1, math.ceil(pace.seconds_for(min_steps) / period - _SAME_STEPS))
+    while pace.steps_within(beats * period) < min_steps:
+        beats += 1  # rounding
+    steps = min(pace.steps_within(beats * period), max_steps)
+    waiting = max(0.0, 1 - pace.seconds_for(steps) / (beats * period))
+    return BeatShare(beats, steps, waiting)
 
 
 def _check_ratios(mu: Ratio, steps_ratio: Ratio) -> None:
     _require("mu", mu, 1 <= mu < math.inf, "at least 1 and finite")
     _require("steps_ratio", steps_ratio, 1 <= steps_ratio < math.inf, "at least 1 and finite")
+
+
+def _check_paces(seconds_per_step: Sequence[Seconds]) -> None:
+    for pace in seconds_per_step:
+        _require("seconds_per_step", pace, 0 < pace < math.inf, "above 0 and finite")
 
 
 def _check_steps(min_steps: Steps, max_steps: Steps) -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from fedcompass.aggregation import (
     FlatState,
@@ -32,7 +33,7 @@ def update(
 
 
 def refusal(
-    candidate: FlatState, max_norm: float | None = None, reference: FlatState | None = None
+    candidate: FlatState, max_norm: float | None = None, reference: Tensor | None = None
 ) -> RefusedUpdate | None:
     """What the guard says; the candidate must come out of it untouched."""
     before = candidate.clone()
@@ -113,8 +114,8 @@ def test_for_end_models_the_bound_is_about_the_change(monkeypatch: pytest.Monkey
     start, end = update(trainable=(100.0, 0.0, 0.0)), update(trainable=(101.0, 2.0, 2.0))
     for chunk in (2, 1 << 18):
         monkeypatch.setattr("fedcompass.aggregation.guard._CHUNK", chunk)
-        assert refusal(end, max_norm=3.0, reference=start) is None
-        answer = refusal(end, max_norm=2.9, reference=start)
+        assert refusal(end, max_norm=3.0, reference=start.trainable) is None
+        answer = refusal(end, max_norm=2.9, reference=start.trainable)
         assert answer is not None
         assert answer.reason == Refusal.NORM_TOO_LARGE
 

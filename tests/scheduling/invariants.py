@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from fedcompass.scheduling.beats import KnownPaces
 from fedcompass.scheduling.commands import (
     DIRECT,
     Command,
@@ -268,12 +269,22 @@ class Watched:
         assert sorted(accounted) == sorted(waiting), "who waits, waits for a beat with a deadline"
         if state["waiting"]:
             assert self.tasks, "the warm-up waits for somebody"
+        self._check_period(policy)
         in_buffers = {buffer for buffer in self.buffers if buffer > 0}
         to_be_merged = {beat.id for beat in policy.open_groups} | set(state["early"])
         to_be_merged |= set(self.scheduler.roster.held)
         assert in_buffers <= to_be_merged, "no buffer is forgotten"
         if self.buffers and not self.quarantined and self.tasks and state["early"]:
             assert list(policy.open_groups), "what came early has a merge to wait for"
+
+    def _check_period(self, policy: Metronome) -> None:
+        """What it knows of paces is what the roster has."""
+        roster = self.scheduler.roster
+        paces = KnownPaces(self.min_steps, self.max_steps)
+        for member in roster.members.values():
+            if member.pace is not None and not member.quarantined:
+                paces.note(member.client, member.pace, roster.weight(member))
+        assert vars(policy._paces) == vars(paces)
 
     def _check_tiers(self, policy: Tiered, waiting: list[str]) -> None:
         awaited = dict(policy.to_json()["awaited"])

@@ -1,14 +1,17 @@
 """Metronome: beats, who is due at them, who waits, and what happens to those that come late."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.memory_journal import MemoryJournal
 from tests.scheduling.conversations import arrived, joined, lost, tell
 
 from fedcompass.errors import SettingsError
-from fedcompass.scheduling.beats import Beats, Weighed, beat_period
+from fedcompass.scheduling.beats import Beats, KnownPaces
 from fedcompass.scheduling.commands import (
     Command,
     Commit,
@@ -17,6 +20,7 @@ from fedcompass.scheduling.commands import (
     SetDeadline,
     StartTraining,
 )
+from fedcompass.scheduling.events import TaskLost
 from fedcompass.scheduling.metronome import Metronome, MetronomeSettings
 from fedcompass.scheduling.pace import Pace
 from fedcompass.scheduling.scheduler import Scheduler
@@ -106,12 +110,39 @@ def test_an_update_that_took_five_beats_can_count_five_times() -> None:
     shares = {}
     for absent in ("skip", "catch-up"):
         scheduler = metronome(absent=absent)
-        warmed_up(scheduler)
-        first = tell(scheduler, arrived(40.0, "e", 5, 20))
-        (order,) = (c for c in first if isinstance(c, StartTraining) and c.client == "e")
-        said = tell(scheduler, arrived(80.0, "e", order.task, 20))
-        shares[absent] = [c.share for c in said if isinstance(c, Fold)]
-    assert shares == {"skip": [0.2], "catch-up": [pytest.approx(1.0)]}
+        entries = timetable(scheduler, dict.fromkeys(PACES, 1), lambda c, _: PACES[c], 80.0)
+        merged = [
+            fold for entry in entries if isinstance(entry, Commit) for fold in entry.contributions
+        ]
+        shares[absent] = {c: [fold.share for fold in merged if fold.client == c] for c in "ae"}
+    assert shares["skip"] == {"a": [0.2] * 10, "e": [0.2, 0.2]}
+    assert shares["catch-up"] == {"a": [0.2] * 10, "e": [pytest.approx(1.0)] * 2}
+
+
+@given(
+    paces=st.lists(st.floats(0.01, 1), min_size=1, max_size=6),
+    noise=st.lists(st.floats(0.5, 2), min_size=1, max_size=9),
+)
+def test_to_catch_up_is_to_count_once_for_every_merge_however_late_one_is(
+    paces: list[float], noise: list[float]
+) -> None:
+    """Answers of one client that wait for the same merge count once each."""
+
+    def pace(client: str, local_round: int) -> float:
+        return paces[int(client)] * noise[(local_round + int(client)) % len(noise)]
+
+    scheduler = metronome(clients=len(paces), min_steps=2, max_steps=20, absent="catch-up")
+    samples = {str(client): 1 for client in range(len(paces))}
+    journal = MemoryJournal()
+    list(timetable(scheduler, samples, pace, 60.0, journal=journal))
+    said = [record for record in journal.records if "command" in record]
+    starts = {c["task"]: c["version"] for c in said if c["command"] == "StartTraining"}
+    for client in samples:
+        folds = [c for c in said if c["command"] == "Fold" and c["client"] == client]
+        versions = [starts[fold["task"]] + fold["staleness"] for fold in folds]  # at arrival
+        again = sum(one == other for one, other in pairwise(versions))
+        times = sum(round(fold["share"] * len(samples)) for fold in folds)
+        assert times == (versions[-1] + 1 if versions else 0) + again
 
 
 def test_who_is_absent_from_a_beat_is_remembered_with_its_last_update() -> None:
@@ -178,6 +209,18 @@ def test_a_warm_up_whose_last_ones_die_begins_with_those_it_has() -> None:
     assert any(isinstance(command, Commit) for command in said[2])
 
 
+def test_one_whose_warm_up_was_lost_is_waited_for_while_it_warms_up_again() -> None:
+    scheduler = metronome(clients=2)
+    tell(scheduler, joined("a", samples=10), joined("b", samples=90))
+    assert [type(c) for c in tell(scheduler, arrived(1.0, "a", 1, 20))] == [Fold]
+    said = tell(scheduler, TaskLost(at=2.0, client="b", task=2))
+    assert [(type(c), c.group) for c in said if isinstance(c, StartTraining)] == [
+        (StartTraining, None)
+    ]
+    assert scheduler.version == 0
+    assert any(isinstance(c, Commit) for c in tell(scheduler, arrived(9.0, "b", 3, 20)))
+
+
 def test_a_client_ten_million_times_as_slow_costs_no_more_than_any() -> None:
     scheduler = metronome(clients=2, covered=0.4)
     tell(scheduler, joined("a"), joined("b"))
@@ -204,27 +247,59 @@ def test_a_beat_that_is_a_hair_too_short_for_the_fewest_steps_is_not_given() -> 
 def test_a_beat_is_long_enough_for_most_and_no_longer_than_it_must_be(
     clients: list[tuple[float, float, int]], steps: tuple[int, int], covered: float
 ) -> None:
-    weighed = [Weighed(Pace(seconds_per_step=s, overhead=o), n) for s, o, n in clients]
+    weighed = [(Pace(seconds_per_step=s, overhead=o), n) for s, o, n in clients]
     least, most = steps[0], sum(steps)
-    period = beat_period(weighed, least, most, covered * sum(c.weight for c in weighed))
-    reaches = sum(c.weight for c in weighed if c.pace.seconds_for(least) <= period)
-    assert reaches >= covered * sum(c.weight for c in weighed) - 1e-6
-    quickest = min(c.pace.seconds_for(most) for c in weighed)
+    total = sum(weight for _, weight in weighed)
+    period = known(weighed, least, most).period(covered * total)
+    reaches = sum(weight for pace, weight in weighed if pace.seconds_for(least) <= period)
+    assert reaches >= covered * total - 1e-6
+    quickest = min(pace.seconds_for(most) for pace, _ in weighed)
     assert period >= quickest
-    sooner = sum(c.weight for c in weighed if c.pace.seconds_for(least) < period)
-    assert period == quickest or sooner < covered * sum(c.weight for c in weighed)
+    sooner = sum(weight for pace, weight in weighed if pace.seconds_for(least) < period)
+    assert period == quickest or sooner < covered * total
+
+
+def known(clients: Sequence[tuple[Pace, int]], min_steps: int, max_steps: int) -> KnownPaces:
+    paces = KnownPaces(min_steps, max_steps)
+    for number, (pace, weight) in enumerate(clients):
+        paces.note(str(number), pace, weight)
+    return paces
 
 
 @pytest.mark.parametrize("overhead", [0.0, 1.5])
 def test_theory_tells_the_period_the_steps_and_the_waiting_of_the_schedule(overhead: float) -> None:
     period, shares = beat_shares(list(PACES.values()), 20, 200, overhead=overhead)
-    weighed = [Weighed(Pace(seconds_per_step=s, overhead=overhead), 1) for s in PACES.values()]
-    assert period == pytest.approx(beat_period(weighed, 20, 200, 0.75 * len(weighed)))
+    weighed = [(Pace(seconds_per_step=s, overhead=overhead), 1) for s in PACES.values()]
+    assert period == pytest.approx(known(weighed, 20, 200).period(0.75 * len(weighed)))
     entries = timetable(metronome(), dict.fromkeys(PACES, 1), lambda c, _: PACES[c], 200.0)
     if not overhead:
         steps = {e.client: e.steps for e in entries if isinstance(e, StartTraining)}
         assert list(steps.values()) == [share.steps for share in shares]
     assert shares[0].waiting == pytest.approx(1 - (overhead + 2.0) / period)
+
+
+def test_theory_gives_everybody_a_beat_and_the_fewest_steps_however_far_they_are_apart() -> None:
+    _, shares = beat_shares([1e-5, 100.0, 100.0], 20, 200)
+    assert [(one.beats, one.steps) for one in shares] == [(1, 200), (1, 20), (1, 20)]
+    _, shares = beat_shares([1.0, 1.0000005], 20, 20, covered=0.5)
+    assert [(one.beats, one.steps) for one in shares] == [(1, 20), (2, 20)]
+
+
+@pytest.mark.parametrize(
+    ("paces", "options", "message"),
+    [
+        ([], {}, r"seconds_per_step is \[\]; allowed: at least one pace"),
+        ([0.1, -1.0], {}, "seconds_per_step is -1.0; allowed: above 0 and finite"),
+        ([0.1], {"overhead": -1.0}, "overhead is -1.0; allowed: at least 0 and finite"),
+        ([0.1, 0.2], {"samples": [3]}, r"samples is \[3\]; allowed: one number a client"),
+        ([0.1, 0.2], {"samples": [3, 0]}, "samples is 0; allowed: above 0 and finite"),
+    ],
+)
+def test_theory_says_which_number_cannot_be(
+    paces: list[float], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        beat_shares(paces, 20, 200, **options)
 
 
 @pytest.mark.parametrize(

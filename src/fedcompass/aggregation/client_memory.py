@@ -55,6 +55,10 @@ class ClientMemory:
         if self._sent is not None:
             self._sent.started(client, model.trainable)
 
+    def reference(self, client: ClientId, model: Tensor) -> Tensor:
+        """The weights that the change is taken against where a client sends its end model."""
+        return model if self._sent is None else self._sent.model_of(client)
+
     def prepared(
         self,
         client: ClientId,

@@ -26,7 +26,7 @@ def check_update(
     update: FlatState,
     layout: Layout,
     settings: GuardSettings,
-    reference: FlatState | None = None,
+    reference: Tensor | None = None,
 ) -> RefusedUpdate | None:
     """The reason to refuse an update, or None; neither the update nor the model is changed.
 
@@ -34,7 +34,7 @@ def check_update(
         update: what the client sent.
         layout: the model's.
         settings: the norm bound.
-        reference: the model to measure the change from, where `update` holds end models rather
+        reference: the weights to measure the change from, where `update` holds end models rather
             than changes, so that the norm bound is about the change.
     """
     problem = _layout_problem(update, layout)
@@ -85,13 +85,13 @@ def _all_finite(vector: Tensor) -> bool:
     return bool(torch.isfinite(low) & torch.isfinite(high))
 
 
-def _exact_norm(trainable: Tensor, reference: FlatState | None) -> float:
+def _exact_norm(trainable: Tensor, reference: Tensor | None) -> float:
     """The norm of the change in float64, piece by piece."""
     squares = 0.0
     for start in range(0, trainable.numel(), _CHUNK):
         piece = trainable[start : start + _CHUNK].double()
         if reference is not None:
-            piece -= reference.trainable[start : start + _CHUNK]
+            piece -= reference[start : start + _CHUNK]
         squares += _squared_norm(piece)
     return sqrt(squares)
 

@@ -34,6 +34,10 @@ class LastSent:
         if client not in self._models:
             self._models[client] = model.clone()
 
+    def model_of(self, client: ClientId) -> Tensor:
+        """The model that a client sent last, y_i; not a copy."""
+        return self._models[client]
+
     def change(self, client: ClientId, end: Tensor) -> Tensor:
         """Give y_i - x_i, and keep a copy of x_i as the model that was sent last."""
         change = torch.sub(self._models[client], end)

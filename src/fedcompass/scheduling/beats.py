@@ -1,14 +1,13 @@
 """Beats: moments at which everybody answers, planned ahead and kept."""
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
 from math import ceil, floor
-from typing import NamedTuple
 
 from fedcompass.scheduling.arrival_groups import ArrivalGroup, AwaitedGroups
 from fedcompass.scheduling.pace import INSTANT, Pace
-from fedcompass.vocabulary import Seconds, Steps
+from fedcompass.vocabulary import ClientId, Seconds, Steps
 
-__all__ = ["Beats", "Weighed", "beat_period"]
+__all__ = ["Beats", "KnownPaces"]
 
 
 _SHORTER = 0.25
@@ -16,28 +15,51 @@ _SHORTER = 0.25
 two must not become one of double length."""
 
 
-class Weighed(NamedTuple):
-    """A client's pace, and its samples (or 1, where all clients weigh the same)."""
+class KnownPaces:
+    """Who has answered, and how long a beat must be for them; kept sorted as paces change.
 
-    pace: Pace
-    weight: float
-
-
-def beat_period(
-    clients: Sequence[Weighed], min_steps: Steps, max_steps: Steps, enough: float
-) -> Seconds:
-    """How long a beat lasts: until most clients can do Q_min steps, and one of them Q_max.
-
-    Most clients are the fastest that weigh `enough` together; all of them if they do not. Where
-    speeds are alike the fastest one's Q_max steps take longer: that is the paper's equilibrium of
-    one group. Where one client is far faster than the rest it does its Q_max steps and waits.
+    weight: of all of them together: their samples, or 1 each where all clients weigh the same.
     """
-    held, most = 0.0, 0.0
-    for seconds, weight in sorted((c.pace.seconds_for(min_steps), c.weight) for c in clients):
-        most, held = seconds, held + weight
-        if held >= enough - INSTANT:
-            break
-    return max(most, min(client.pace.seconds_for(max_steps) for client in clients))
+
+    def __init__(self, min_steps: Steps, max_steps: Steps) -> None:
+        self.weight = 0.0
+        self._min_steps, self._max_steps = min_steps, max_steps  # Q_min, Q_max
+        self._known: dict[ClientId, tuple[Pace, float]] = {}
+        self._fewest: list[tuple[Seconds, ClientId, float]] = []  # time for Q_min, and the weight
+        self._most: list[tuple[Seconds, ClientId]] = []  # time for Q_max
+
+    def note(self, client: ClientId, pace: Pace, weight: float) -> None:
+        """Take in a client's pace, in place of what was known of it."""
+        self.drop(client)
+        self._known[client] = pace, weight
+        self.weight += weight
+        insort(self._fewest, (pace.seconds_for(self._min_steps), client, weight))
+        insort(self._most, (pace.seconds_for(self._max_steps), client))
+
+    def drop(self, client: ClientId) -> None:
+        """Forget a client, if it is known."""
+        if client not in self._known:
+            return
+        pace, weight = self._known.pop(client)
+        self.weight -= weight
+        fewest = pace.seconds_for(self._min_steps), client, weight
+        del self._fewest[bisect_left(self._fewest, fewest)]
+        del self._most[bisect_left(self._most, (pace.seconds_for(self._max_steps), client))]
+
+    def period(self, enough: float) -> Seconds:
+        """How long a beat lasts: until most clients can do Q_min steps, and one of them Q_max.
+
+        Most clients are the fastest that weigh `enough` together; all of them if they do not. Where
+        speeds are alike the fastest one's Q_max steps take longer: that is the paper's equilibrium
+        of one group. Where one client is far faster than the rest it does its Q_max steps and
+        waits.
+        """
+        held, reached = 0.0, 0.0
+        for seconds, _, weight in self._fewest:
+            reached, held = seconds, held + weight
+            if held >= enough - INSTANT:
+                break
+        return max(reached, self._most[0][0])
 
 
 class Beats(AwaitedGroups):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fedcompass.scheduling.arrival_groups import ArrivalGroup
-from fedcompass.scheduling.beats import Beats, Weighed, beat_period
+from fedcompass.scheduling.beats import Beats, KnownPaces
 from fedcompass.scheduling.commands import (
     GENERAL,
     Command,
@@ -23,7 +23,7 @@ from fedcompass.scheduling.commands import (
 from fedcompass.scheduling.pace import INSTANT, Pace, PaceSettings
 from fedcompass.scheduling.policy import GroupDeadlines, StepRangeSettings
 from fedcompass.scheduling.roster import Answered, Member, Roster
-from fedcompass.vocabulary import BufferId, ClientId, Seconds, Steps
+from fedcompass.vocabulary import BufferId, ClientId, ModelVersion, Seconds, Steps
 
 __all__ = ["Metronome", "MetronomeSettings"]
 
@@ -49,8 +49,8 @@ class MetronomeSettings(StepRangeSettings):
     """λ: a beat is waited for until its end and λ - 1 of its length more."""
 
     absent: Literal["skip", "remember", "catch-up"] = "skip"
-    """Who is absent from a beat: counts not at all; with its last update once more; or its next one
-    counts as often as the beats it took."""
+    """Who is absent from a merge: counts not at all; with its last update once more; or its next
+    one counts for all of them."""
 
     pace: PaceSettings = PaceSettings(overhead_aware=True)
 
@@ -69,38 +69,45 @@ class Metronome(GroupDeadlines):
         self._has_begun = False  # the first merge is done, and there are beats
         self._waiting: dict[ClientId, Member] = {}  # have warmed up and wait for the first merge
         self._early: list[BufferId] = []  # of complete beats, to be merged with the next
-        self._spans: dict[ClientId, int] = {}  # how many beats a task takes; only to catch up
+        self._paces = KnownPaces(settings.min_steps, settings.max_steps)  # of those in the roster
         self._last: dict[ClientId, Answered] = {}  # what each sent last; only to remember
+        self._counted: dict[ClientId, ModelVersion] = {}  # up to which merge; only to catch up
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
-        """Warm up with Q_min steps, due at no beat; what one sent before it left is forgotten."""
-        for member in members:
-            self._last.pop(member.client, None)
+        """Warm up with Q_min steps, due at no beat."""
         return [roster.start(member, self.settings.min_steps, at) for member in members]
 
     def accept(
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
     ) -> list[Command]:
         """Keep an update for its beat; a late one, or a joiner's first, for the next merge."""
+        self._note(roster, member)
         beat = self.open_groups.get(task.group)
-        span = self._spans.pop(member.client, 1)
         buffer = GENERAL if beat is None else beat.id
-        fold = roster.fold(member, task, steps, at, buffer, out_of=roster.total() / span)
+        times = self._times(roster, task) if self.settings.absent == "catch-up" else 1
+        fold = roster.fold(member, task, steps, at, buffer, out_of=roster.total() / times)
         if self.settings.repeats_updates:
             self._last[member.client] = Answered(task.task, task.version, steps)
         if beat is not None:
             beat.arrived[member.client] = member
             return [fold, *self._stop_awaiting(roster, beat, member, at)]
         if self._has_begun:
-            return [fold, *self._assign(roster, member, at)]
+            return [fold, *self._assign(roster, [member], at)]
         self._waiting[member.client] = member
         return [fold, *self._begin_beats(roster, at)]
+
+    def _times(self, roster: Roster, task: StartTraining) -> int:
+        """How often an update counts: once for every merge since its client's last one, or 1."""
+        merged_as = roster.version + 1  # at the next merge
+        before = self._counted.get(task.client, task.version)
+        self._counted[task.client] = merged_as
+        return max(1, merged_as - before)
 
     def forget(
         self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds
     ) -> list[Command]:
         """Wait for one fewer; an update of its own that was accepted stays."""
-        self._spans.pop(member.client, None)
+        self._note(roster, member)
         if not self._has_begun:
             self._waiting.pop(member.client, None)
             return self._begin_beats(roster, at)
@@ -116,19 +123,17 @@ class Metronome(GroupDeadlines):
         """The next beat that it can reach, or another warm-up while its pace is unknown."""
         if member.pace is None:
             return self.begin(roster, [member], at)
-        return self._assign(roster, member, at)
+        return self._assign(roster, [member], at)
 
     def _begin_beats(self, roster: Roster, at: Seconds) -> list[Command]:
         """Merge the warm-up once most have answered; the last ones are not waited for."""
         if not self._waiting:
             return []
-        answered = sum(roster.weight(member) for member in self._waiting.values())
-        is_covered = answered >= self.settings.covered * roster.total() - INSTANT
-        if not is_covered and any(member.task for member in roster.members.values()):
+        if self._paces.weight < self._enough(roster) - INSTANT:
             return []
         self._has_begun = True
         first, self._waiting = list(self._waiting.values()), {}
-        return [roster.commit((GENERAL,), at), *self._assign_all(roster, first, at)]
+        return [roster.commit((GENERAL,), at), *self._assign(roster, first, at)]
 
     def _stop_awaiting(
         self, roster: Roster, beat: ArrivalGroup, member: Member, at: Seconds
@@ -141,7 +146,7 @@ class Metronome(GroupDeadlines):
             return self._merge(roster, beat, at)
         self.open_groups.close(beat)
         self._early.append(beat.id)
-        return self._assign_all(roster, beat.arrived.values(), at)
+        return self._assign(roster, beat.arrived.values(), at)
 
     def _merge(self, roster: Roster, beat: ArrivalGroup, at: Seconds) -> list[Command]:
         """Merge what has come, with what came early or late; those that have arrived go on."""
@@ -151,7 +156,7 @@ class Metronome(GroupDeadlines):
         merged: list[Command] = []
         if buffers:
             merged = [*self._remembered(roster, buffers[0], at), roster.commit(buffers, at)]
-        return merged + self._assign_all(roster, beat.arrived.values(), at)
+        return merged + self._assign(roster, beat.arrived.values(), at)
 
     def _remembered(self, roster: Roster, buffer: BufferId, at: Seconds) -> list[FoldAgain]:
         """Let the last update of everybody who is absent from a merge count again, as in MIFA.
@@ -165,36 +170,41 @@ class Metronome(GroupDeadlines):
             if client in self._last and client not in answered and not member.quarantined
         ]
 
-    def _assign_all(self, roster: Roster, members: Iterable[Member], at: Seconds) -> list[Command]:
-        """The fastest first."""
+    def _assign(self, roster: Roster, members: Iterable[Member], at: Seconds) -> list[Command]:
+        """The fastest first; no pace changes in between."""
         commands: list[Command] = []
-        for member in sorted(members, key=_seconds_per_step):
-            commands += self._assign(roster, member, at)
+        if members := sorted(members, key=_seconds_per_step):
+            period = self._paces.period(self._enough(roster))
+            for member in members:
+                commands += self._put_on_a_beat(roster, member, at, period)
         return commands
 
-    def _assign(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
+    def _put_on_a_beat(
+        self, roster: Roster, member: Member, at: Seconds, period: Seconds
+    ) -> list[Command]:
         """The first beat with at least Q_min steps in it, and the command to train."""
-        pace, period = _pace(member), self._period(roster)
+        pace = _pace(member)
         beat, is_new = self.open_groups.within_reach(pace, at, period)
         steps = min(pace.steps_within(beat.expected - at), self.settings.max_steps)
-        if self.settings.absent == "catch-up":
-            self._spans[member.client] = max(1, round((beat.expected - at) / period))
         beat.awaited[member.client] = member
         start = roster.start(member, steps, at, beat.id)
         if not is_new:
             return [start]
         return [SetDeadline(at=beat.deadline, group=beat.id, due=beat.expected), start]
 
-    def _period(self, roster: Roster) -> Seconds:
-        """How long the next beat lasts; who has not answered yet counts as slower than all."""
-        clients = [
-            Weighed(member.pace, roster.weight(member))
-            for member in roster.members.values()
-            if member.pace is not None and not member.quarantined
-        ]
-        settings = self.settings
-        enough = settings.covered * roster.total()
-        return beat_period(clients, settings.min_steps, settings.max_steps, enough)
+    def _enough(self, roster: Roster) -> float:
+        """What those weigh that a beat is long enough for; who has not answered counts as slow."""
+        return self.settings.covered * roster.total()
+
+    def _note(self, roster: Roster, member: Member) -> None:
+        """Keep a member's present pace; of one that left or is in quarantine nothing."""
+        is_here = roster.members.get(member.client) is member and not member.quarantined
+        if is_here and member.pace is not None:
+            self._paces.note(member.client, member.pace, roster.weight(member))
+        elif not is_here:
+            self._paces.drop(member.client)
+            self._last.pop(member.client, None)
+            self._counted.pop(member.client, None)
 
     def to_json(self) -> dict[str, Any]:
         """The beats, and who waits for the first of them."""
@@ -203,8 +213,8 @@ class Metronome(GroupDeadlines):
             "has_begun": self._has_begun,
             "waiting": list(self._waiting),
             "early": self._early.copy(),
-            "spans": self._spans.copy(),
             "last": {client: list(answered) for client, answered in self._last.items()},
+            "counted": self._counted.copy(),
         }
 
     def restore(self, state: dict[str, Any], roster: Roster) -> None:
@@ -213,9 +223,14 @@ class Metronome(GroupDeadlines):
         self._has_begun = state["has_begun"]
         self._waiting = {client: roster.members[client] for client in state["waiting"]}
         self._early = list(state["early"])
-        self._spans = dict(state["spans"])
         last = state.get("last", {})  # states from before updates were remembered lack it
-        self._last = {client: Answered(*answered) for client, answered in last.items()}
+        self._last = {
+            client: Answered(*last[client]) for client in roster.members if client in last
+        }
+        # States from before this was counted have how long tasks take instead.
+        self._counted = dict(state.get("counted", {}))
+        for member in roster.members.values():
+            self._note(roster, member)
 
 
 def _pace(member: Member) -> Pace:
