@@ -29,7 +29,7 @@ EXPECTED = """\
 5 clients, 0.01 to 0.5 s per step (slowest 50.0x the fastest), task overhead up to 1.5 s, Q = 200
 
 strategy    waiting  by plan  uploads  merges  staleness   updates
-fedavg          65%       0%       34       6        0.0     7 : 6
+fedavg          66%       0%       34       6        0.0     7 : 6
 fedasync         0%       0%      307     307        3.8   198 : 6
 fedbuff          0%       0%      307     102        1.3   198 : 6
 fedat           16%       0%      250     219        2.9   170 : 6
@@ -157,8 +157,20 @@ def test_an_experiments_fleet_is_taken_and_its_file_run(tmp_path: Path) -> None:
     assert record["clients"]["paces"] == [0.01, 0.06, 0.1, 0.16, 0.5]
     assert record["clients"]["overhead"] == [1.5] * 5
     assert record["clients"]["steps"] == 40
-    name = record["advice"]["strategy"]
-    assert record["advice"]["command"] == f"fedcompass run {file} --strategy {name}"
+    command = f"fedcompass run {file} --strategy metronome --min-steps 4 --max-steps 40"
+    assert record["advice"]["command"] == command
+    changed = told(str(file), "--overhead", "3", "--steps", "200")
+    assert changed["advice"]["command"] == (
+        f"fedcompass run {file} --strategy metronome --min-steps 20 --max-steps 200 --set "
+        "fleet.latency_seconds=1.5"
+    )
+
+
+def test_where_the_steps_come_from_a_source_it_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "short.toml"
+    file.write_text('[fleet]\nspeed = "homogeneous"\n[strategy]\nname = "fedavg"\nsteps = 8\n')
+    assert f", Q = 8 as in {file} (--steps: another)\n" in advise(str(file)).output
+    assert ", Q = 40\n" in advise(str(file), "--steps", "40").output
 
 
 def test_a_file_with_settings_that_the_advised_strategy_lacks_is_compared_instead(
@@ -189,6 +201,29 @@ def test_a_runs_folder_tells_paces_overheads_and_samples(tmp_path: Path) -> None
     assert clients["overhead"] == [1.0, 0.0]
     assert clients["samples"] == [30, 70]
     assert clients["steps"] == 80
+    assert clients["remark"] == "1 of 3 clients have not answered yet: 1 left out."
+
+
+def test_who_has_not_answered_yet_counts_by_how_long_its_first_task_has_lasted(
+    tmp_path: Path,
+) -> None:
+    joins = [
+        {"event": "ClientJoined", "at": 0.0, "client": client, "samples": 5}
+        for client in ("quick", "slow", "just came", "left")
+    ]
+    start = {"command": "StartTraining", "steps": 10, "version": 0, "group": None}
+    tasks = [("quick", 0, 0.0), ("slow", 1, 0.0), ("just came", 2, 49.0), ("left", 3, 0.0)]
+    starts = [{**start, "client": c, "task": task, "at": at} for c, task, at in tasks]
+    arrived = {"event": "UpdateArrived", "client": "quick", "task": 0, "steps_done": 10}
+    gone = {"event": "ClientLost", "at": 50.0, "client": "left"}
+    records = [{"journal": 1}, *joins, *starts, {**arrived, "at": 1.0}, gone]
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    clients = told(str(tmp_path))["clients"]
+    assert clients["paces"] == pytest.approx([0.1, 5.0])
+    assert advise(str(tmp_path)).output.splitlines()[1] == (
+        "3 of 4 clients have not answered yet: 1 counted by how long a first task has lasted, "
+        "2 left out."
+    )
 
 
 def test_a_trace_of_paces_is_a_fleet_too(tmp_path: Path) -> None:
@@ -205,6 +240,16 @@ def test_a_client_a_million_times_as_fast_does_not_take_for_ever() -> None:
     _, made = schedules(clients.checked())
     assert [one.strategy for one in made] == list(STRATEGIES)
     assert max(one.uploads for one in made) <= 25_000
+    output = advise("--paces", "1e-6,0.01,0.02,0.05,0.1,1").output
+    assert "no longer, since fast clients make so many tasks" in " ".join(output.split())
+    assert "Use metronome" in output  # FedAvg's first round is not over then, but will be
+
+
+def test_many_clients_are_told_apart_as_few_are() -> None:
+    paces = ",".join(str(0.02 + 0.01 * (client % 10) ** 2) for client in range(1000))
+    advice = told("--paces", paces)
+    assert advice["schedules"][0]["waiting"] == pytest.approx(0.63, abs=0.01)
+    assert advice["advice"]["kind"] == "far apart"
 
 
 @pytest.mark.parametrize(

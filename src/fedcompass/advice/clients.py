@@ -23,12 +23,18 @@ class Clients:
     """What the advice is about, client by client.
 
     steps: Q of rounds, and Q_max where a strategy chooses.
+    remark: what is not known of them, in a sentence.
     """
 
     paces: tuple[Seconds, ...]  # per step
     overhead: tuple[Seconds, ...]  # of a task, beside its steps
     samples: tuple[int, ...]
     steps: Steps = _USUAL_STEPS
+    remark: str = ""
+
+    def task_seconds(self) -> list[Seconds]:
+        """How long a task of Q steps takes each of them."""
+        return [o + self.steps * p for o, p in zip(self.overhead, self.paces, strict=True)]
 
     def checked(self) -> "Clients":
         """The same.
@@ -71,6 +77,9 @@ def clients_in_experiment(experiment: Experiment) -> Clients:
 def clients_in_run(folder: Path) -> Clients:
     """Those of a run or a federation, as its journal saw them: the median of each one's tasks.
 
+    Who has not answered yet may be the slowest: it counts by how long its first task has lasted, if
+    that is longer than the others take, and is left out if not.
+
     Raises:
         SettingsError: nobody has answered there.
         JournalError: there is no journal, or it cannot be read.
@@ -88,12 +97,36 @@ def clients_in_run(folder: Path) -> Clients:
     known = {client: own for client, own in answered.items() if own}
     if not known:
         raise SettingsError(f"{folder}: nobody has answered yet; give --paces instead")
+    paces = {client: median(map(_pace, own)) for client, own in known.items()}
+    overhead = {client: round(median(map(_overhead, own)), 6) for client, own in known.items()}
+    slow = _slower(tally, paces)
     return Clients(
-        paces=tuple(median(map(_pace, own)) for own in known.values()),
-        overhead=tuple(round(median(map(_overhead, own)), 6) for own in known.values()),
-        samples=tuple(tally.clients[client].samples for client in known),
+        paces=tuple((paces | slow).values()),
+        overhead=tuple((overhead | dict.fromkeys(slow, 0.0)).values()),
+        samples=tuple(tally.clients[client].samples for client in paces | slow),
         steps=_most_steps(header.get("strategy", {}).get("scheduling", {})),
+        remark=_unheard(len(answered), len(known), len(slow)),
     ).checked()
+
+
+def _slower(tally: Tally, paces: Mapping[ClientId, Seconds]) -> dict[ClientId, Seconds]:
+    """Who has not answered, and takes longer for a step than most others: the least that can be."""
+    begun = {
+        client: tally.rounds[one.task]
+        for client, one in tally.clients.items()
+        if client not in paces and one.task in tally.rounds
+    }
+    least = {client: (tally.now - task.start) / task.steps for client, task in begun.items()}
+    return {client: pace for client, pace in least.items() if pace > median(paces.values())}
+
+
+def _unheard(clients: int, known: int, slow: int) -> str:
+    if clients == known:
+        return ""
+    rest = clients - known - slow
+    told = [f"{slow} counted by how long a first task has lasted"] if slow else []
+    told += [f"{rest} left out"] if rest else []
+    return f"{clients - known} of {clients} clients have not answered yet: {', '.join(told)}."
 
 
 def _pace(answered: LocalRound) -> Seconds:

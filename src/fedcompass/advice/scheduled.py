@@ -10,14 +10,15 @@ from fedcompass.simulation.timetable import timetable
 from fedcompass.strategies import known_keys, strategy
 from fedcompass.vocabulary import Seconds, fact
 
-__all__ = ["STRATEGIES", "Scheduled", "schedules", "usual_settings"]
+__all__ = ["STRATEGIES", "Scheduled", "schedules", "usual_settings", "waiting_in_rounds"]
 
 STRATEGIES = ("fedavg", "fedasync", "fedbuff", "fedat", "fedcompass", "metronome")
 """Those with a schedule of their own; variants of a strategy share it."""
 
 _ROUNDS = 20  # of a client of mean pace
 _SLOW_ROUNDS = 3  # of the slowest one, at least
-_MOST_TASKS = 20_000  # a client far faster than the others would make millions
+# A client far faster than the others would make millions of tasks.
+_TASKS_OF_FEW, _TASKS_OF_EACH, _MOST_TASKS = 20_000, 150, 150_000
 
 
 @fact
@@ -53,11 +54,18 @@ def usual_settings(name: str, clients: Clients) -> dict[str, Any]:
     return {key: value for key, value in {**papers, **scaled}.items() if key in known}
 
 
+def waiting_in_rounds(clients: Clients) -> float:
+    """The share of their time that clients wait in rounds of Q steps, each for the slowest."""
+    tasks = clients.task_seconds()
+    return 1 - sum(tasks) / (len(tasks) * max(tasks))
+
+
 def _until(clients: Clients) -> Seconds:
-    tasks = [o + clients.steps * p for o, p in zip(clients.overhead, clients.paces, strict=True)]
+    tasks = clients.task_seconds()
     wanted = max(_ROUNDS * sum(tasks) / len(tasks), _SLOW_ROUNDS * max(tasks))
     per_second = 5 * sum(1 / seconds for seconds in tasks)  # with as few steps as Q_min
-    return min(wanted, _MOST_TASKS / per_second)
+    most = min(max(_TASKS_OF_FEW, _TASKS_OF_EACH * len(tasks)), _MOST_TASKS)
+    return min(wanted, most / per_second)
 
 
 def _scheduled(name: str, clients: Clients, until: Seconds) -> Scheduled:
@@ -77,7 +85,8 @@ def _scheduled(name: str, clients: Clients, until: Seconds) -> Scheduled:
     updates = [tally.clients[client].updates for client in names]
     return Scheduled(
         strategy=name,
-        waiting=tally.idle_share(until),
+        # Of whole rounds: the time may end within the first one.
+        waiting=waiting_in_rounds(clients) if name == "fedavg" else tally.idle_share(until),
         by_plan=tally.ahead_share(until),
         uploads=tally.uploads,
         merges=tally.merges,

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,11 +55,14 @@ def advise(
 
     clients = _clients(source, paces, overhead, samples, steps)
     advice = choose(clients)
-    command = shlex.join(_command(source, clients, advice))
+    command = shlex.join(_command(source, clients, advice, has_overhead=overhead is not None))
     if as_json:
         print(json.dumps(_record(clients, advice, command)))
-    else:
-        print(_in_words(clients, advice, f"{command}{_left_out(source, clients)}"))
+        return
+    known = _what(clients)
+    if source is not None and steps is None:
+        known += f" as in {source} (--steps: another)"
+    print(_in_words(known, clients, advice, f"{command}{_left_out(source, clients)}"))
 
 
 def _clients(
@@ -79,8 +83,8 @@ def _clients(
         nothing = (0.0,) * len(seconds)
         found = Clients(paces=seconds, overhead=nothing, samples=(1,) * len(seconds))
     count = len(found.paces)
-    return Clients(
-        paces=found.paces,
+    return replace(
+        found,
         overhead=found.overhead if overhead is None else _each("overhead", overhead, count),
         samples=found.samples if samples is None else _whole(_each("samples", samples, count)),
         steps=found.steps if steps is None else steps,
@@ -123,21 +127,31 @@ def _whole(numbers: tuple[float, ...]) -> tuple[int, ...]:
     return tuple(round(number) for number in numbers)
 
 
-def _command(source: Path | None, clients: "Clients", advice: "Advice") -> list[str]:
+def _command(
+    source: Path | None, clients: "Clients", advice: "Advice", *, has_overhead: bool
+) -> list[str]:
     """Runs the strategy on these clients: on an experiment's own data, else on the bundled."""
     if source is not None and source.is_file() and source.suffix != ".csv":
-        return _on_experiment(source, advice)
+        return [*_on_experiment(source, advice), *(_latency(clients) if has_overhead else [])]
     command = ["fedcompass", "run", "--strategy", advice.strategy]
-    command += ["--clients", str(len(clients.paces))]
-    for key, value in advice.settings.items():
-        if key in ("steps", "min_steps", "max_steps"):
-            command += [f"--{key.replace('_', '-')}", str(value)]
+    command += ["--clients", str(len(clients.paces)), *_steps(advice)]
     command += ["--set", f"fleet.paces={_listed(clients.paces)}"]
-    if any(clients.overhead):
-        one_way = [seconds / 2 for seconds in clients.overhead]
-        latency = f"{one_way[0]:.6g}" if len(set(one_way)) == 1 else _listed(one_way)
-        command += ["--set", f"fleet.latency_seconds={latency}"]
-    return command
+    return command + (_latency(clients) if any(clients.overhead) else [])
+
+
+def _steps(advice: "Advice") -> list[str]:
+    return [
+        word
+        for key, value in advice.settings.items()
+        if key in ("steps", "min_steps", "max_steps")
+        for word in (f"--{key.replace('_', '-')}", str(value))
+    ]
+
+
+def _latency(clients: "Clients") -> list[str]:
+    one_way = [seconds / 2 for seconds in clients.overhead]
+    latency = f"{one_way[0]:.6g}" if len(set(one_way)) == 1 else _listed(one_way)
+    return ["--set", f"fleet.latency_seconds={latency}"]
 
 
 def _left_out(source: Path | None, clients: "Clients") -> str:
@@ -151,7 +165,7 @@ def _on_experiment(file: Path, advice: "Advice") -> list[str]:
     """With `run`; with `compare`, which leaves out what a strategy lacks, where `run` refuses."""
     from fedcompass.cli.setting_options import experiment_from
 
-    steps = ["--steps", str(advice.settings["steps"])] if "steps" in advice.settings else []
+    steps = _steps(advice)
     try:
         experiment_from(file, None, {"strategy.name": advice.strategy})
     except SettingsError:
@@ -183,17 +197,18 @@ def _record(clients: "Clients", advice: "Advice", command: str) -> dict[str, Any
     }
 
 
-def _in_words(clients: "Clients", advice: "Advice", command: str) -> str:
+def _in_words(known: str, clients: "Clients", advice: "Advice", command: str) -> str:
     settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in advice.settings.items())
     return "\n".join(
         [
-            _what(clients),
+            known,
+            *([clients.remark] if clients.remark else []),
             "",
             _table(advice),
             "",
             fill(
-                f"Schedules of {advice.until:.0f} s, nothing trained. waiting: share of client "
-                "time; by plan: the part of it ahead of a group or beat, as a share of client "
+                f"Schedules of {advice.until:.3g} s, nothing trained{_cut(clients, advice)}. "
+                "waiting: share of client time; by plan: the part of it ahead of a group or beat, as a share of client "
                 "time, too. updates: of the client with the most, of the one with the fewest.",
                 _WIDTH,
             ),
@@ -207,6 +222,12 @@ def _in_words(clients: "Clients", advice: "Advice", command: str) -> str:
             fill(f"Why: {' '.join(advice.reasons)} Source: {advice.source}.", _WIDTH),
         ]
     )
+
+
+def _cut(clients: "Clients", advice: "Advice") -> str:
+    if advice.until >= max(clients.task_seconds()):
+        return ""
+    return "; no longer, since fast clients make so many tasks before the slowest has answered"
 
 
 def _what(clients: "Clients") -> str:
