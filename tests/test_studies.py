@@ -86,8 +86,11 @@ def test_what_is_advised_for_clients_far_apart_is_what_the_studies_measured() ->
     plain, compass, caught_up = (count for count, _ in mnist)
     assert f"reached it in {plain} of 180 runs, FedCompass in {compass}; with absent" in because
     assert f"catch-up it was {caught_up}." in because
-    cifar = [reached(row, "metronome-cifar10") for row in ("metronome", "fedcompass")]
-    assert f"it was {cifar[0][0]} of {cifar[0][1]} runs, FedCompass {cifar[1][0]}." in because
+    rows = ("metronome", "fedcompass", "fedcompass +a 0.05")
+    cifar = [reached(row, "metronome-cifar10") for row in rows]
+    assert {planned for _, planned in cifar} == {6}
+    beats, compass, growing = (count for count, _ in cifar)
+    assert f"it was {beats} of 6 runs, FedCompass {compass}, and {growing} with min" in because
     rows = ("metronome, normalized", "metronome", "fedcompass", "fedcompass CA2FL")
     medical = [reached(row, "metronome-heart", "metronome-brca") for row in rows]
     assert {planned for _, planned in medical} == {40}

@@ -208,8 +208,9 @@ def _in_words(known: str, clients: "Clients", advice: "Advice", command: str) ->
             "",
             fill(
                 f"Schedules of {advice.until:.3g} s, nothing trained{_cut(clients, advice)}. "
-                "waiting: share of client time; by plan: the part of it ahead of a group or beat, as a share of client "
-                "time, too. updates: of the client with the most, of the one with the fewest.",
+                "waiting: share of client time; by plan: the part of it ahead of a group or beat, "
+                "as a share of client time, too. updates: of the client with the most, of the one "
+                "with the fewest.",
                 _WIDTH,
             ),
             "",
