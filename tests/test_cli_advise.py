@@ -72,7 +72,7 @@ def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons()
     output = advise("--paces", "0.05,0.1,0.1,0.25").output
     assert (
         "\nUse metronome:\n\n  fedcompass run --strategy metronome --clients 4 --min-steps 20 "
-        "--max-steps 200 --set 'fleet.paces=[0.05,0.1,0.1,0.25]'\n\n"
+        "--max-steps 200 --horizon 200 --set 'fleet.paces=[0.05,0.1,0.1,0.25]'\n\n"
         'In a federation: strategy = { name = "metronome", min_steps = 20, max_steps = 200, '
         "latest = 1.2 }\n\nWhy: In rounds of FedAvg these clients wait 50% of their time;"
     ) in output
@@ -89,6 +89,8 @@ def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons()
         (["--paces", "0.1,0.2,0.3,0.25"], "alike"),  # as far apart as normal speeds
         (["--paces", "0.05,0.1,0.1,0.25"], "far apart"),  # one group of Compass's
         (["--paces", FAR_APART], "far apart"),
+        (["--paces", "0.2,0.2,0.2,6"], "one straggler"),
+        (["--paces", "0.2,6"], "far apart"),  # two are no fleet with a straggler
     ],
 )
 def test_how_far_the_clients_are_apart_decides(arguments: list[str], kind: str) -> None:
@@ -137,6 +139,7 @@ def test_the_command_is_one_that_runs_with_these_clients(arguments: list[str]) -
     record = told(*arguments)
     files, options, assignments = options_of(record["advice"]["command"])
     keys = {"strategy": "strategy.name", "clients": "fleet.clients"}
+    options.pop("horizon")
     settings: dict[str, Any] = {
         keys.get(name, f"strategy.{name.replace('-', '_')}"): value
         for name, value in options.items()
@@ -228,10 +231,13 @@ def test_who_has_not_answered_yet_counts_by_how_long_its_first_task_has_lasted(
 
 def test_a_trace_of_paces_is_a_fleet_too(tmp_path: Path) -> None:
     file = tmp_path / "paces.csv"
-    file.write_text("client,seconds_per_step\n0,0.1\n1,0.2\n")
+    file.write_text("client,seconds_per_step\nhospital A,0.1\nhospital B,0.2\n")
     record = told(str(file), "--samples", "100")
     assert record["clients"]["paces"] == [0.1, 0.2]
     assert record["clients"]["samples"] == [100, 100]
+    assert record["clients"]["steps"] == 200
+    file.write_text("client,round,seconds_per_step\n0,0,0.1\n0,1,0.5\n0,2,0.2\n3,0,0.4\n")
+    assert told(str(file))["clients"]["paces"] == [0.2, 0.4]
     assert "fleet.paces=[0.1,0.2]" in record["advice"]["command"]
 
 
@@ -266,6 +272,8 @@ def test_many_clients_are_told_apart_as_few_are() -> None:
         (["--paces", "1,2", "--steps", "0"], "steps is 0; allowed: at least 1"),
         (["missing.toml"], "missing.toml: No such file or directory; give the path"),
         (["missing.csv"], "trace missing.csv cannot be read"),
+        (["empty.csv"], "empty.csv has no rows; give one for each client: client,seconds_per_step"),
+        (["nameless.csv"], "nameless.csv row 1: client is empty; give it a name or a number"),
         (["."], ". is not a run's folder: it has no journal.jsonl"),
     ],
 )
@@ -277,6 +285,8 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_1(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.csv").write_text("client,seconds_per_step\n")
+    (tmp_path / "nameless.csv").write_text("client,seconds_per_step\n ,0.1\n")
     monkeypatch.setattr(sys, "argv", ["fedcompass", "advise", *arguments])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -285,6 +295,32 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_1(
     assert output.out == ""
     assert output.err.startswith(f"error: {message}")
     assert output.err.count("\n") == 1
+
+
+def test_a_straggler_among_equals_is_advised_what_did_best_there() -> None:
+    output = advise("--paces", "0.2,0.2,0.2,6").output
+    assert "--min-steps 10 --max-steps 200 --set strategy.staleness.kind=growing --hor" in output
+    assert 'latest = 1.2, staleness = { kind = "growing" } }\n' in output
+    assert "wait 72% of their time; without the slowest they would wait 0%." in " ".join(
+        output.split()
+    )
+
+
+def test_what_speaks_against_the_advice_is_said_with_it() -> None:
+    def reasons(*arguments: str) -> list[str]:
+        given: list[str] = told(*arguments)["advice"]["reasons"]
+        return given[2:]
+
+    assert reasons("--paces", "0.1,0.1,0.1") == []
+    assert reasons("--paces", "0.1,0.1", "--overhead", "60") == [
+        "Here a task's fixed cost is larger, so that rounds of 200 steps are advised."
+    ]
+    (border,) = reasons("--paces", "0.1,0.2,0.9")
+    assert border.startswith("These clients are near the border of 45% between the two kinds")
+
+
+def test_one_client_is_told_that_it_waits_for_nobody() -> None:
+    assert "Why: One client waits for nobody" in advise("--paces", "0.7").output
 
 
 def test_samples_that_the_printed_command_leaves_out_are_named() -> None:

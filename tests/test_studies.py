@@ -117,8 +117,12 @@ def test_with_one_straggler_the_advice_says_what_the_study_measured() -> None:
     counts = [reached(row, "metronome-others", fleets=("one straggler",)) for row in rows]
     assert {planned for _, planned in counts} == {30}
     beats, compass, growing = (count for count, _ in counts)
-    told = f"({beats} of 30 runs, FedCompass {compass}, and {growing} with min_steps 10 and"
-    assert told in RECOMMENDATIONS["far apart"].because
+    told = f"target in {growing} of 30 runs, as written in {compass}, Metronome in {beats}."
+    assert RECOMMENDATIONS["one straggler"].because.endswith(told)
+    advised, planned = RECOMMENDATIONS["one straggler"], plan_of("metronome-others")
+    row = next(one for one in planned if one.labels["row"] == "fedcompass +a 0.05").experiment
+    assert row.strategy["staleness"] == advised.settings["staleness"]
+    assert row.strategy["max_steps"] / row.strategy["min_steps"] == advised.step_range
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_with_one_straggler_the_advice_says_what_the_study_measured() -> None:
     [
         ("metronome-others", "equal", "alike"),
         ("metronome-others", "normal", "alike"),
-        ("metronome-others", "one straggler", "far apart"),
+        ("metronome-others", "one straggler", "one straggler"),
         ("metronome-exponential", "floor 0.02", "far apart"),
         ("metronome-exponential", "floor 0.02, 1.5 s a task", "far apart"),
         ("metronome-exponential", "floor 0.2, 1.5 s a task", "far apart"),

@@ -5,7 +5,12 @@ from typing import Any, NamedTuple
 
 from fedcompass.advice.clients import Clients
 from fedcompass.advice.measured import RECOMMENDATIONS, FleetKind, Recommendation
-from fedcompass.advice.scheduled import Scheduled, schedules, usual_settings
+from fedcompass.advice.scheduled import (
+    Scheduled,
+    schedules,
+    usual_settings,
+    waiting_in_rounds,
+)
 from fedcompass.theory import equilibrium_groups
 from fedcompass.vocabulary import Seconds, Steps
 
@@ -14,6 +19,12 @@ __all__ = ["Advice", "advise"]
 _LITTLE = 0.45
 """Share of time that clients may wait in rounds before another strategy is worth its trouble: in
 the study's fleets of normal speeds it is 0.10 to 0.43, in nearly all exponential ones more."""
+
+_BORDER = (0.3, 0.6)
+"""Shares of waiting from which on, and up to which, the other kind's advice may be the better."""
+
+_FAR_BEHIND = 4.0  # times the second slowest: one client may be the only straggler
+_NEARLY_EQUAL = 0.2  # share of time that the others wait in rounds without it
 
 
 class Advice(NamedTuple):
@@ -37,26 +48,45 @@ class Advice(NamedTuple):
 def advise(clients: Clients) -> Advice:
     """Make the schedules, tell the kind of fleet, and look up what did best for it."""
     until, scheduled = schedules(clients)
-    by_name = {one.strategy: one for one in scheduled}
-    groups = _groups(clients)
-    kind: FleetKind = "alike" if by_name["fedavg"].waiting < _LITTLE else "far apart"
+    kind = _kind(clients)
     verdict = RECOMMENDATIONS[kind]
+    settings = _settings(verdict, clients)
     return Advice(
         kind=kind,
         strategy=verdict.strategy,
-        settings=_settings(verdict, clients),
-        reasons=[_about_clients(kind, by_name, groups), verdict.because],
+        settings=settings,
+        reasons=[
+            _about_clients(kind, clients, scheduled),
+            verdict.because,
+            *_reserves(kind, clients, settings),
+        ],
         source=verdict.source,
         until=until,
         schedules=scheduled,
     )
 
 
+def _kind(clients: Clients) -> FleetKind:
+    if waiting_in_rounds(clients) < _LITTLE:
+        return "alike"
+    tasks = sorted(clients.task_seconds())
+    if len(tasks) >= 3 and tasks[-1] >= _FAR_BEHIND * tasks[-2]:
+        return "one straggler" if _waiting_without_slowest(tasks) < _NEARLY_EQUAL else "far apart"
+    return "far apart"
+
+
+def _waiting_without_slowest(tasks: list[Seconds]) -> float:
+    others = sorted(tasks)[:-1]
+    return 1 - sum(others) / (len(others) * others[-1])
+
+
 def _settings(verdict: Recommendation, clients: Clients) -> dict[str, Any]:
     settings = usual_settings(verdict.strategy, clients)
     if verdict.short_rounds:
         settings["steps"] = _short_round(clients)
-    return settings
+    if verdict.step_range is not None:
+        settings["min_steps"] = max(1, clients.steps // verdict.step_range)
+    return settings | dict(verdict.settings)
 
 
 def _short_round(clients: Clients) -> Steps:
@@ -72,11 +102,18 @@ def _groups(clients: Clients) -> int:
     return len(equilibrium_groups(paces, settings["min_steps"], settings["max_steps"]))
 
 
-def _about_clients(kind: FleetKind, by_name: dict[str, Scheduled], groups: int) -> str:
-    rounds, compass, beats = by_name["fedavg"], by_name["fedcompass"], by_name["metronome"]
-    waiting = f"In rounds of FedAvg these clients wait {rounds.waiting:.0%} of their time"
+def _about_clients(kind: FleetKind, clients: Clients, scheduled: list[Scheduled]) -> str:
+    by_name = {one.strategy: one for one in scheduled}
+    compass, beats, groups = by_name["fedcompass"], by_name["metronome"], _groups(clients)
+    share = waiting_in_rounds(clients)
+    waiting = f"In rounds of FedAvg these clients wait {share:.0%} of their time"
+    if len(clients.paces) == 1:
+        return "One client waits for nobody, whatever the strategy."
     if kind == "alike":
         return f"{waiting}, which leaves little to gain by another strategy."
+    if kind == "one straggler":
+        rest = _waiting_without_slowest(clients.task_seconds())
+        return f"{waiting}; without the slowest they would wait {rest:.0%}."
     if groups == 1:
         return f"{waiting}; FedCompass and Metronome let all of them answer together."
     return (
@@ -84,3 +121,20 @@ def _about_clients(kind: FleetKind, by_name: dict[str, Scheduled], groups: int) 
         f"merges {compass.most_updates} updates of one client for {compass.fewest_updates} of "
         f"another (Metronome: {beats.most_updates} for {beats.fewest_updates})."
     )
+
+
+def _reserves(kind: FleetKind, clients: Clients, settings: dict[str, Any]) -> list[str]:
+    """What speaks against the advice here."""
+    found = []
+    if kind == "alike" and settings["steps"] > max(1, clients.steps // 5):
+        found.append(
+            f"Here a task's fixed cost is larger, so that rounds of {settings['steps']} steps are "
+            "advised."
+        )
+    least, most = _BORDER
+    if kind != "one straggler" and least <= waiting_in_rounds(clients) <= most:
+        found.append(
+            f"These clients are near the border of {_LITTLE:.0%} between the two kinds: compare "
+            "fedavg, fedcompass and metronome with your data."
+        )
+    return found

@@ -11,9 +11,10 @@ from fedcompass.experiment import Experiment
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.tally import LocalRound, Tally
 from fedcompass.simulation.fleet import Fleet
+from fedcompass.simulation.fleet_trace import paces_by_name
 from fedcompass.vocabulary import ClientId, Seconds, Steps, fact
 
-__all__ = ["Clients", "clients_in_experiment", "clients_in_run"]
+__all__ = ["Clients", "clients_in_csv", "clients_in_experiment", "clients_in_run"]
 
 _USUAL_STEPS = 200  # the paper's Q for 5 and 10 clients
 
@@ -72,6 +73,17 @@ def clients_in_experiment(experiment: Experiment) -> Clients:
         samples=(1,) * len(fleet),
         steps=_most_steps(scheduling),
     ).checked()
+
+
+def clients_in_csv(path: Path) -> Clients:
+    """Those of a file with client,seconds_per_step, by any names; of several paces the median.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    paces = tuple(median(own) for own in paces_by_name(path).values())
+    nothing, alike = (0.0,) * len(paces), (1,) * len(paces)
+    return Clients(paces=paces, overhead=nothing, samples=alike).checked()
 
 
 def clients_in_run(folder: Path) -> Clients:

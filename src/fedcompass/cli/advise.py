@@ -22,6 +22,7 @@ __all__ = ["advise"]
 
 _WIDTH = 96
 _NAMED = 5  # runs in an error's line
+_ROUNDS = 8  # of a client of mean pace, for a first try
 
 
 def advise(
@@ -60,7 +61,7 @@ def advise(
         print(json.dumps(_record(clients, advice, command)))
         return
     known = _what(clients)
-    if source is not None and steps is None:
+    if source is not None and source.suffix != ".csv" and steps is None:
         known += f" as in {source} (--steps: another)"
     print(_in_words(known, clients, advice, f"{command}{_left_out(source, clients)}"))
 
@@ -92,17 +93,15 @@ def _clients(
 
 
 def _of_source(source: Path) -> "Clients":
-    from fedcompass.advice.clients import clients_in_experiment, clients_in_run
+    from fedcompass.advice.clients import clients_in_csv, clients_in_experiment, clients_in_run
     from fedcompass.experiment import Experiment
-    from fedcompass.simulation.fleet_trace import clients_in_trace
 
     if source.is_dir():
         if not (source / "journal.jsonl").is_file():
             raise SettingsError(_no_run(source))
         return clients_in_run(source)
     if source.suffix == ".csv":
-        trace = {"speed": "trace", "trace": source, "clients": clients_in_trace(source)}
-        return clients_in_experiment(Experiment(fleet=trace))
+        return clients_in_csv(source)
     return clients_in_experiment(Experiment.from_toml(source))
 
 
@@ -135,17 +134,22 @@ def _command(
         return [*_on_experiment(source, advice), *(_latency(clients) if has_overhead else [])]
     command = ["fedcompass", "run", "--strategy", advice.strategy]
     command += ["--clients", str(len(clients.paces)), *_steps(advice)]
+    tasks = clients.task_seconds()
+    command += ["--horizon", f"{_ROUNDS * sum(tasks) / len(tasks):.0f}"]
     command += ["--set", f"fleet.paces={_listed(clients.paces)}"]
     return command + (_latency(clients) if any(clients.overhead) else [])
 
 
 def _steps(advice: "Advice") -> list[str]:
-    return [
-        word
-        for key, value in advice.settings.items()
-        if key in ("steps", "min_steps", "max_steps")
-        for word in (f"--{key.replace('_', '-')}", str(value))
-    ]
+    """The options for what is not a default of the strategy."""
+    words = []
+    for key, value in advice.settings.items():
+        if key in ("steps", "min_steps", "max_steps"):
+            words += [f"--{key.replace('_', '-')}", str(value)]
+        elif isinstance(value, dict):
+            for name, choice in value.items():
+                words += ["--set", f"strategy.{key}.{name}={choice}"]
+    return words
 
 
 def _latency(clients: "Clients") -> list[str]:
@@ -198,7 +202,7 @@ def _record(clients: "Clients", advice: "Advice", command: str) -> dict[str, Any
 
 
 def _in_words(known: str, clients: "Clients", advice: "Advice", command: str) -> str:
-    settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in advice.settings.items())
+    chosen = _inline({"name": advice.strategy, **advice.settings})
     return "\n".join(
         [
             known,
@@ -218,11 +222,18 @@ def _in_words(known: str, clients: "Clients", advice: "Advice", command: str) ->
             "",
             f"  {command}",
             "",
-            f'In a federation: strategy = {{ name = "{advice.strategy}", {settings} }}',
+            f"In a federation: strategy = {chosen}",
             "",
             fill(f"Why: {' '.join(advice.reasons)} Source: {advice.source}.", _WIDTH),
         ]
     )
+
+
+def _inline(value: Any) -> str:
+    """A setting as TOML has it."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return f"{{ {', '.join(f'{key} = {_inline(own)}' for key, own in value.items())} }}"
 
 
 def _cut(clients: "Clients", advice: "Advice") -> str:

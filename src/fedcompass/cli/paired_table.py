@@ -17,9 +17,10 @@ pairs: runs with the seed of one of {0}'s in the same cell; reached: of these, a
 time: its time to the target over {0}'s, misses counted at the horizon: geometric mean over
 cells [95% of 2,000 bootstrap resamplings of the seeds, from two on, each seed with its pairs in
 all cells; of few seeds it is too narrow, of three it is their range]; ahead: pairs in which it
-was faster, ties left out; uploads: to the target, likewise, where both reached it (and so bytes, where all send the same model); lead: how much better its
-best value of the target metric was when the sooner of both had reached the target, or at the
-horizon: mean over cells; waiting: mean over its runs"""
+was faster, ties left out; uploads: to the target, likewise, where both reached it (and so bytes,
+where all send the same model); lead: how much better its best value of the target metric was
+when the sooner of both had reached the target, or at the horizon: mean over cells; waiting: mean
+over its runs"""
 
 
 def paired_shapes(results: Results, reference: str, by: Sequence[str]) -> list[TextTable]:

@@ -224,9 +224,10 @@ def describe(experiment: "Experiment") -> str:
 
     fleet = experiment.fleet
     ratio = Fleet(fleet, experiment.seed).speed_ratio
+    speeds = "given paces" if fleet.paces else f"{fleet.speed} speeds"
     return wrapped(
         f"{short(experiment.strategy['name'])} on {data_and_model(experiment)}: "
-        f"{fleet.clients} clients, {fleet.speed} speeds (slowest {ratio:.1f}x the fastest), "
+        f"{fleet.clients} clients, {speeds} (slowest {ratio:.1f}x the fastest), "
         f"{experiment.partition.kind} partition, seed {experiment.seed}"
     )
 

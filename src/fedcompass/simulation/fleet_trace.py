@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedcompass.errors import DataError
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Trace", "clients_in_trace", "read_trace"]
+__all__ = ["Trace", "clients_in_trace", "paces_by_name", "read_trace"]
 
 
 class Trace(NamedTuple):
@@ -26,7 +26,7 @@ _PER_ROUND = ["client", "round", "seconds_per_step"]
 
 class _Row(NamedTuple):
     where: str
-    client: int
+    client: str
     local_round: int
     seconds_per_step: Seconds
 
@@ -39,14 +39,34 @@ def read_trace(path: Path, clients: int) -> Trace:
     Raises:
         DataError: the file is missing or damaged, or its clients are not the fleet's.
     """
+    header, rows = _read(path)
+    return Trace(_by_client(path, rows, clients), "round" in header)
+
+
+def paces_by_name(path: Path) -> dict[str, list[Seconds]]:
+    """The paces of each client that a file names, by any name, in the file's order.
+
+    Raises:
+        DataError: the file is missing or damaged, or names nobody.
+    """
+    found: dict[str, list[Seconds]] = {}
+    for row in _read(path)[1]:
+        if not row.client.strip():
+            raise DataError(f"{row.where}: client is empty; give it a name or a number")
+        found.setdefault(row.client.strip(), []).append(row.seconds_per_step)
+    if not found:
+        raise DataError(f"{path} has no rows; give one for each client: {','.join(_CONSTANT)}")
+    return found
+
+
+def _read(path: Path) -> tuple[list[str], list[_Row]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             header = _header(path, reader)
-            rows = list(_parse(path, header, reader))
+            return header, list(_parse(path, header, reader))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"trace {path} cannot be read: {error}; give a CSV file") from None
-    return Trace(_by_client(path, rows, clients), "round" in header)
 
 
 def clients_in_trace(trace: Path) -> int:
@@ -80,7 +100,7 @@ def _parse(path: Path, header: list[str], reader: Iterable[list[str]]) -> Iterat
         values = dict(zip(header, row, strict=True))
         yield _Row(
             where,
-            _whole(values["client"], "client", where),
+            values["client"],
             _whole(values.get("round", "0"), "round", where),
             _pace(values["seconds_per_step"], where),
         )
@@ -88,7 +108,8 @@ def _parse(path: Path, header: list[str], reader: Iterable[list[str]]) -> Iterat
 
 def _by_client(path: Path, rows: Iterable[_Row], clients: int) -> list[dict[int, Seconds]]:
     paces: list[dict[int, Seconds]] = [{} for _ in range(clients)]
-    for where, client, local_round, pace in rows:
+    for where, name, local_round, pace in rows:
+        client = _whole(name, "client", where)
         if client >= clients:
             raise DataError(
                 f"{where}: client is {client}; allowed: 0 to {clients - 1}, "
