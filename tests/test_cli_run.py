@@ -408,7 +408,10 @@ def test_compare_refuses_what_it_sets_itself_and_an_existing_folder() -> None:
 def test_compare_takes_a_files_strategy_settings_where_they_fit() -> None:
     Path("e.toml").write_text('horizon = 2.0\n[strategy]\nname = "fedcompass"\nmin_steps = 4\n')
     arguments = ("--strategies", "fedavg,fedcompass", "--seeds", "1", "--workers", "1")
-    fedcompass("compare", "e.toml", *arguments, "--name", "c")
+    said = fedcompass("compare", "e.toml", *arguments, "--name", "c").output
+    assert "a fifth of its steps); for every strategy that has it: min_steps = 4." in " ".join(
+        said.split()
+    )
     assert "min_steps = 4" in Path("runs/c/fedcompass-seed0/experiment.toml").read_text()
     assert "min_steps" not in Path("runs/c/fedavg-seed0/experiment.toml").read_text()
 

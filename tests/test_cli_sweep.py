@@ -160,6 +160,8 @@ def is_alive(process: str) -> bool:
         (["table", "small.toml"], "runs/small/results.jsonl is not there; run `fedcompass sweep`"),
         (["table", "x.jsonl", "--format", "pdf"], "--format is 'pdf'; allowed: text, csv"),
         (["table", "x.jsonl", "--metric", "joy"], "--metric is 'joy'; allowed: time, accuracy"),
+        (["table", "x.jsonl", "--metric", "accuracy"], "--metric is for a grid: give --columns"),
+        (["table", "x.jsonl", "--metric", "time", "--paired"], "--metric is for a grid"),
     ],
 )
 def test_bad_input_gets_one_clear_line(arguments: list[str], message: str) -> None:

@@ -96,6 +96,10 @@ def _of_source(source: Path) -> "Clients":
     from fedcompass.advice.clients import clients_in_csv, clients_in_experiment, clients_in_run
     from fedcompass.experiment import Experiment
 
+    if not source.exists():
+        raise SettingsError(
+            f"{source} is not there; give a run's folder, an experiment's TOML file or a CSV file"
+        )
     if source.is_dir():
         if not (source / "journal.jsonl").is_file():
             raise SettingsError(_no_run(source))

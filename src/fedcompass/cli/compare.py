@@ -1,5 +1,6 @@
 """`fedcompass compare`: a small sweep of strategies and seeds, in the paper's kind of table."""
 
+import json
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +19,7 @@ from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, tell_changed_code
 from fedcompass.cli.text import plain_table, wrapped
 from fedcompass.errors import RunFolderError, SettingsError
 from fedcompass.own_code import absolute, is_own, short, with_names
-from fedcompass.setting_tables import merged
+from fedcompass.setting_tables import flat, merged
 
 if TYPE_CHECKING:
     from fedcompass.cli.sweep_progress import SweepProgress
@@ -161,16 +162,25 @@ def _what(sweep: "Sweep", experiment: "Experiment") -> str:
     seeds = sorted({planned.experiment.seed for planned in sweep.plan()})
     about = (
         f"{data_and_model(experiment)}, {experiment.partition.kind} partition, "
-        f"{fleet.clients} clients of {fleet.speed} speed, "
+        f"{fleet.clients} clients of {'given paces' if fleet.paces else f'{fleet.speed} speed'}, "
         f"{'seed 0' if len(seeds) == 1 else f'seeds 0 to {seeds[-1]}'}: "
         f"{', '.join(sweep.axes['strategy.name'])}."
     )
     meaning = (
         f"Each run simulates {experiment.horizon:g} s of virtual time and really trains; the same "
         "seed means the same data split, speeds and initial model for every strategy. Settings: "
-        f"{_PROFILES[experiment.profile]}{_fewer_steps(experiment)}."
+        f"{_PROFILES[experiment.profile]}{_fewer_steps(experiment)}{_shared(sweep)}."
     )
     return f"{wrapped(about)}\n{wrapped(meaning)}"
+
+
+def _shared(sweep: "Sweep") -> str:
+    """What was set of strategies; each one that has such a setting gets it."""
+    shared = flat(sweep.base.get("strategy") or {})
+    settings = ", ".join(
+        f"{key} = {json.dumps(value, default=str)}" for key, value in shared.items()
+    )
+    return f"; for every strategy that has it: {settings}" if settings else ""
 
 
 def _fewer_steps(experiment: "Experiment") -> str:

@@ -27,8 +27,9 @@ def table(
         str, typer.Option("--format", help="text, csv (every number), markdown, latex.")
     ] = "text",
     metric: Annotated[
-        str, typer.Option(help="In a grid: time (to target) or accuracy (the top one).")
-    ] = "time",
+        str | None,
+        typer.Option(help="In a grid: time (to target; the default) or accuracy (the top one)."),
+    ] = None,
     rows: Annotated[
         str | None, typer.Option(help="Axes down a grid, commas between; default: strategies.")
     ] = None,
@@ -58,7 +59,12 @@ def table(
 ) -> None:
     """Print results: mean and spread over seeds, relative times, counts and wins."""
     check_choice("--format", output_format, _FORMATS)
-    check_choice("--metric", metric, _METRICS)
+    check_choice("--metric", metric or "time", _METRICS)
+    in_grid = not paired and (rows is not None or columns is not None)
+    if metric is not None and not in_grid:
+        raise SettingsError(
+            "--metric is for a grid: give --columns, or leave it out; a list has both"
+        )
     from fedcompass.cli.table_shapes import every_number, grids, listing, notes
     from fedcompass.sweeps.comparison import Comparison
 
@@ -73,7 +79,7 @@ def table(
     elif rows is None and columns is None:
         shapes = [listing(comparison)]
     else:
-        shapes = grids(comparison, metric, _axes(rows), _axes(columns))
+        shapes = grids(comparison, metric or "time", _axes(rows), _axes(columns))
     parts = [_rendered(shape, output_format) for shape in shapes]
     meaning = shapes[0].meaning if shapes else ""
     print("\n\n".join([*parts, *_remarks(notes(comparison), meaning, output_format)]))

@@ -29,7 +29,8 @@ class StalenessSettings(Settings):
     """
 
     kind: Literal["polynomial", "hinge", "constant", "growing"] = "polynomial"
-    """growing: a stale update weighs more, as in the public code of the paper's authors."""
+    """What st(u) is, in a `weighting` that has it; growing: a stale update weighs more, as in the
+    public code of the paper's authors."""
 
     alpha: float = Field(default=0.9, gt=0, le=1, description="factor of a fresh update")
     a: float = Field(default=0.5, ge=0, description="how fast the factor falls (growing: rises)")

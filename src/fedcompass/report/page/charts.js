@@ -279,11 +279,12 @@ function scatterChart(host, { points, xLabel, yLabel, text, label }) {
   const f = frame(host, { height: 300, x: range, y: range, xLabel, yLabel, label });
   let free = -Infinity;
   for (const value of log ? logTicks(low, high) : ticks(range[0], range[1], 5)) {
-    const x = f.px(to(value));
-    if (to(value) < range[0] || to(value) > range[1] || x < free) continue;
+    const place = log ? Math.log10(value) : value; // not clamped, as points are
+    const x = f.px(place);
+    if (place < range[0] || place > range[1] || x < free) continue;
     free = x + 40;
     xTick(f, x, text(value));
-    yTick(f, f.py(to(value)), text(value));
+    yTick(f, f.py(place), text(value));
   }
   f.root.append(
     svg("line", { x1: f.px(range[0]), y1: f.py(range[0]), x2: f.px(range[1]), y2: f.py(range[1]), class: "target" }),

@@ -50,7 +50,7 @@ class Timeline {
     this.narrow = this.width < 560;
     this.rowHeight = count > 12 ? 22 : 30;
     const whole = TOP + count * this.rowHeight + 6;
-    this.height = Math.min(whole, this.view.tallest);
+    this.height = whole < 1.2 * this.view.tallest ? whole : this.view.tallest; // no lane cut in two for a few pixels
     this.element.style.height = `${this.height}px`;
     this.spacer.style.height = `${whole}px`;
     const ratio = devicePixelRatio || 1;

@@ -111,7 +111,8 @@ function lineKeys(runs) {
 
 /** What clients that answer together are called, in one run or in all of several. @param {RunModel[]} runs */
 function togetherIn(runs) {
-  return runs.every((run) => run.together === "beat") ? "beat" : "group";
+  const words = new Set(runs.filter((run) => run.groupColours.size).map((run) => run.together));
+  return words.size > 1 ? "group or beat" : words.has("beat") ? "beat" : "group";
 }
 
 /** @param {TaskState} state @param {string} text */
