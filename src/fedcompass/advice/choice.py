@@ -70,8 +70,9 @@ def _kind(clients: Clients) -> FleetKind:
     if waiting_in_rounds(clients) < _LITTLE:
         return "alike"
     tasks = sorted(clients.task_seconds())
-    if len(tasks) >= 3 and tasks[-1] >= _FAR_BEHIND * tasks[-2]:
-        return "one straggler" if _waiting_without_slowest(tasks) < _NEARLY_EQUAL else "far apart"
+    lags_alone = len(tasks) >= 3 and tasks[-1] >= _FAR_BEHIND * tasks[-2]
+    if lags_alone and _waiting_without_slowest(tasks) < _NEARLY_EQUAL:
+        return "one straggler"
     return "far apart"
 
 
