@@ -66,7 +66,7 @@ def draw() -> None:
     with publication_style():
         figure = new_figure(PAGE, 4.6)
         heights = [max(map(len, panels.values())) + 3 for panels in studies]
-        parts = figure.subfigures(len(studies), 1, height_ratios=heights)
+        parts = figure.subfigures(len(studies), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, panels in zip(parts, studies, strict=True):
             places = part.subplots(1, len(panels), sharey=True, squeeze=False)[0]
             for axes, (fleet, rows) in zip(places, panels.items(), strict=True):

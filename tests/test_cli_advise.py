@@ -72,9 +72,11 @@ def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons()
     output = advise("--paces", "0.05,0.1,0.1,0.25").output
     assert (
         "\nUse metronome:\n\n  fedcompass run --strategy metronome --clients 4 --min-steps 20 "
-        "--max-steps 200 --horizon 200 --set 'fleet.paces=[0.05,0.1,0.1,0.25]'\n\n"
+        "--max-steps 200 --set strategy.absent=catch-up --horizon 200 --set "
+        "'fleet.paces=[0.05,0.1,0.1,0.25]'\n\n"
         'In a federation: strategy = { name = "metronome", min_steps = 20, max_steps = 200, '
-        "latest = 1.2 }\n\nWhy: In rounds of FedAvg these clients wait 50% of their time;"
+        'latest = 1.2, absent = "catch-up" }\n\nWhy: In rounds of FedAvg these clients wait 50% of '
+        "their time;"
     ) in output
     in_one_line = " ".join(output.split())
     assert in_one_line.endswith("Source: docs/metronome.md; docs/pieces.md for CA2FL.")
@@ -160,12 +162,13 @@ def test_an_experiments_fleet_is_taken_and_its_file_run(tmp_path: Path) -> None:
     assert record["clients"]["paces"] == [0.01, 0.06, 0.1, 0.16, 0.5]
     assert record["clients"]["overhead"] == [1.5] * 5
     assert record["clients"]["steps"] == 40
-    command = f"fedcompass run {file} --strategy metronome --min-steps 4 --max-steps 40"
+    caught_up = "--set strategy.absent=catch-up"
+    command = f"fedcompass run {file} --strategy metronome --min-steps 4 --max-steps 40 {caught_up}"
     assert record["advice"]["command"] == command
     changed = told(str(file), "--overhead", "3", "--steps", "200")
     assert changed["advice"]["command"] == (
-        f"fedcompass run {file} --strategy metronome --min-steps 20 --max-steps 200 --set "
-        "fleet.latency_seconds=1.5"
+        f"fedcompass run {file} --strategy metronome --min-steps 20 --max-steps 200 {caught_up} "
+        "--set fleet.latency_seconds=1.5"
     )
 
 
@@ -315,6 +318,8 @@ def test_what_speaks_against_the_advice_is_said_with_it() -> None:
     assert reasons("--paces", "0.1,0.1", "--overhead", "60") == [
         "Here a task's fixed cost is larger, so that rounds of 200 steps are advised."
     ]
+    (slow,) = reasons("--paces", "0.1,0.1,0.3,0.3,0.3,0.3,9,9")
+    assert slow.startswith("The slowest client's tasks take more than 7 beats, for which catch-up")
     (border,) = reasons("--paces", "0.1,0.2,0.9")
     assert border.startswith("These clients are near the border of 45% between the two kinds")
 

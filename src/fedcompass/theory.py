@@ -317,7 +317,7 @@ def beat_shares(
     *,
     samples: Sequence[float] | None = None,
     covered: float = 0.75,
-    overhead: Seconds = 0.0,
+    overhead: Seconds | Sequence[Seconds] = 0.0,
 ) -> tuple[Seconds, list[BeatShare]]:
     """How long Metronome's beat is for given clients, and what each of them does in it.
 
@@ -335,10 +335,18 @@ def beat_shares(
     _check_paces(seconds_per_step)
     _require("seconds_per_step", seconds_per_step, len(seconds_per_step) >= 1, "at least one pace")
     _require("covered", covered, 0 < covered <= 1, "above 0 and at most 1")
-    _require("overhead", overhead, 0 <= overhead < math.inf, "at least 0 and finite")
+    each = [overhead] * len(seconds_per_step) if isinstance(overhead, float | int) else overhead
+    _require(
+        "overhead", overhead, len(each) == len(seconds_per_step), "one number, or one a client"
+    )
+    for seconds in each:
+        _require("overhead", seconds, 0 <= seconds < math.inf, "at least 0 and finite")
     weights = [1.0] * len(seconds_per_step) if samples is None else list(samples)
     _require("samples", samples, len(weights) == len(seconds_per_step), "one number a client")
-    paces = [Pace(seconds_per_step=seconds, overhead=overhead) for seconds in seconds_per_step]
+    paces = [
+        Pace(seconds_per_step=seconds, overhead=beside)
+        for seconds, beside in zip(seconds_per_step, each, strict=True)
+    ]
     known = KnownPaces(min_steps, max_steps)
     for client, (pace, weight) in enumerate(zip(paces, weights, strict=True)):
         _require("samples", weight, 0 < weight < math.inf, "above 0 and finite")

@@ -281,6 +281,8 @@ def test_theory_tells_the_period_the_steps_and_the_waiting_of_the_schedule(overh
 def test_theory_gives_everybody_a_beat_and_the_fewest_steps_however_far_they_are_apart() -> None:
     _, shares = beat_shares([1e-5, 100.0, 100.0], 20, 200)
     assert [(one.beats, one.steps) for one in shares] == [(1, 200), (1, 20), (1, 20)]
+    _, shares = beat_shares([0.1, 0.1], 20, 200, overhead=[0.0, 10.0])
+    assert [(one.beats, one.steps) for one in shares] == [(1, 200), (1, 100)]
     _, shares = beat_shares([1.0, 1.0000005], 20, 20, covered=0.5)
     assert [(one.beats, one.steps) for one in shares] == [(1, 20), (2, 20)]
 
@@ -291,6 +293,7 @@ def test_theory_gives_everybody_a_beat_and_the_fewest_steps_however_far_they_are
         ([], {}, r"seconds_per_step is \[\]; allowed: at least one pace"),
         ([0.1, -1.0], {}, "seconds_per_step is -1.0; allowed: above 0 and finite"),
         ([0.1], {"overhead": -1.0}, "overhead is -1.0; allowed: at least 0 and finite"),
+        ([0.1, 0.2], {"overhead": [1.0]}, r"overhead is \[1.0\]; allowed: one number, or one a"),
         ([0.1, 0.2], {"samples": [3]}, r"samples is \[3\]; allowed: one number a client"),
         ([0.1, 0.2], {"samples": [3, 0]}, "samples is 0; allowed: above 0 and finite"),
     ],

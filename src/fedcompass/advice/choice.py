@@ -1,5 +1,6 @@
 """The strategy to use, and why: how far the clients are apart decides, and what was measured."""
 
+from collections.abc import Mapping
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from fedcompass.advice.scheduled import (
     usual_settings,
     waiting_in_rounds,
 )
-from fedcompass.theory import equilibrium_groups
+from fedcompass.theory import beat_shares, equilibrium_groups
 from fedcompass.vocabulary import Seconds, Steps
 
 __all__ = ["Advice", "advise"]
@@ -22,6 +23,9 @@ the study's fleets of normal speeds it is 0.10 to 0.43, in nearly all exponentia
 
 _BORDER = (0.3, 0.6)
 """Shares of waiting from which on, and up to which, the other kind's advice may be the better."""
+
+_MOST_BEATS = 7
+"""That a client's task took in the study's fleets: what counts for more of them is not measured."""
 
 _FAR_BEHIND = 4.0  # times the second slowest: one client may be the only straggler
 _NEARLY_EQUAL = 0.2  # share of time that the others wait in rounds without it
@@ -87,7 +91,22 @@ def _settings(verdict: Recommendation, clients: Clients) -> dict[str, Any]:
         settings["steps"] = _short_round(clients)
     if verdict.step_range is not None:
         settings["min_steps"] = max(1, clients.steps // verdict.step_range)
-    return settings | dict(verdict.settings)
+    settings |= verdict.settings
+    if "absent" in settings and _beats(clients, settings) > _MOST_BEATS:
+        del settings["absent"]
+    return settings
+
+
+def _beats(clients: Clients, settings: Mapping[str, Any]) -> int:
+    """How many beats of Metronome's the slowest client's tasks take."""
+    _, shares = beat_shares(
+        clients.paces,
+        settings["min_steps"],
+        settings["max_steps"],
+        samples=clients.samples,
+        overhead=clients.overhead,
+    )
+    return max(share.beats for share in shares)
 
 
 def _short_round(clients: Clients) -> Steps:
@@ -131,6 +150,11 @@ def _reserves(kind: FleetKind, clients: Clients, settings: dict[str, Any]) -> li
         found.append(
             f"Here a task's fixed cost is larger, so that rounds of {settings['steps']} steps are "
             "advised."
+        )
+    if kind == "far apart" and "absent" not in settings:
+        found.append(
+            f"The slowest client's tasks take more than {_MOST_BEATS} beats, for which catch-up "
+            "was not measured."
         )
     least, most = _BORDER
     if kind != "one straggler" and least <= waiting_in_rounds(clients) <= most:

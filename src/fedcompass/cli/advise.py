@@ -13,6 +13,7 @@ from fedcompass.cli.options import parse_numbers
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 from fedcompass.number_text import number_of
+from fedcompass.setting_tables import flat
 
 if TYPE_CHECKING:
     from fedcompass.advice.choice import Advice
@@ -150,9 +151,9 @@ def _steps(advice: "Advice") -> list[str]:
     for key, value in advice.settings.items():
         if key in ("steps", "min_steps", "max_steps"):
             words += [f"--{key.replace('_', '-')}", str(value)]
-        elif isinstance(value, dict):
-            for name, choice in value.items():
-                words += ["--set", f"strategy.{key}.{name}={choice}"]
+        elif key in ("absent", "staleness"):
+            for name, choice in flat({key: value}).items():
+                words += ["--set", f"strategy.{name}={choice}"]
     return words
 
 
