@@ -215,10 +215,12 @@ class SiteLink:
     async def _sum(self, call: str) -> None:
         try:
             await self._member.take_part(self._channel, call)
-        except (FedcompassError, OSError, grpc.aio.UsageError) as error:
-            self._notice(one_line(f"left a sum: {error}"))
         except grpc.aio.AioRpcError as error:
             self._notice(one_line(f"a sum ended: {error.details()}"))
+        except (FedcompassError, OSError, grpc.aio.UsageError) as error:
+            self._notice(one_line(f"left a sum: {error}"))
+        except Exception as error:  # its update waits for the next sum, but nobody would know why
+            self._notice(one_line(f"left a sum: {type(error).__name__}: {error}"))
 
     def _take(self, task: pb.Task) -> None:
         if task.id in self._outbox.waiting:
