@@ -12,6 +12,7 @@ from typing import Any, assert_never
 from fedcompass.scheduling.beats import KnownPaces
 from fedcompass.scheduling.commands import (
     DIRECT,
+    GENERAL,
     Command,
     Commit,
     Fold,
@@ -215,10 +216,24 @@ class Watched:
         assert scheduler.pending() == pending
         assert all(scheduler.roster.unmerged.values()), "no empty buffers"
         waiting = [c for c in self.present if c not in held and c not in self.quarantined]
+        parked = scheduler.roster.parked
+        assert parked.keys() <= set(waiting)
         if scheduler.started:
-            self._check_nobody_waits_forever(waiting)
+            self._check_who_is_parked()
+            self._check_nobody_waits_forever([c for c in waiting if c not in parked])
         else:
             assert not held
+
+    def _check_who_is_parked(self) -> None:
+        """A merge is held for want of clients; however long, of a client few updates wait."""
+        roster = self.scheduler.roster
+        if not roster.parked:
+            return
+        assert roster.held
+        for_any = {*roster.held, GENERAL}
+        waiting = [one for buffer in self.buffers.keys() & for_any for one in self.buffers[buffer]]
+        clients = {fold.client for fold in waiting}
+        assert len(clients & roster.members.keys()) < self._fewest, "a merge can be made"
 
     def _check_nobody_waits_forever(self, waiting: list[str]) -> None:
         match self.scheduler.policy:

@@ -3,6 +3,8 @@
 Compass with 20 to 100 steps; "a" does 10 steps a second, "b" 5, "c" 4.
 """
 
+import json
+
 import pytest
 from tests.scheduling.conversations import (
     arrived,
@@ -18,8 +20,8 @@ from tests.scheduling.conversations import (
 )
 
 from fedcompass.errors import SettingsError
-from fedcompass.scheduling.commands import GENERAL, Fold
-from fedcompass.scheduling.events import UpdateReturned
+from fedcompass.scheduling.commands import GENERAL, Commit, Fold, StartTraining
+from fedcompass.scheduling.events import DeadlinePassed, UpdateReturned
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.strategies import strategy
 
@@ -79,6 +81,62 @@ def test_a_client_that_has_left_does_not_count() -> None:
     scheduler = three_together()
     tell(scheduler, arrived(2.0, "a", 1, 20), lost(3.0, "a"), arrived(4.0, "b", 2, 20))
     assert tell(scheduler, arrived(5.0, "c", 3, 20))[1] == hold(5.0, GENERAL)
+
+
+def two_go_on_without_the_third(scheduler: Scheduler) -> None:
+    """Until neither is given another task."""
+    tell(scheduler, arrived(2.0, "a", 1, 20), arrived(4.0, "b", 2, 20), arrived(5.0, "c", 3, 20))
+    tell(scheduler, lost(6.0, "c"))
+    at, parked = 12.0, scheduler.roster.parked
+    while len(parked) < 2:
+        for client in ("a", "b"):
+            if (task := scheduler.outstanding(client)) is not None:
+                tell(scheduler, arrived(at, client, task.task, task.steps))
+        at += 10.0
+        assert at < 100
+
+
+def test_while_a_merge_is_held_of_each_client_two_updates_wait_and_no_more() -> None:
+    scheduler = three_together()
+    two_go_on_without_the_third(scheduler)
+    assert [one.client for one in scheduler.pending()] == ["a", "b", "a", "b"]
+    assert scheduler.outstanding("a") is scheduler.outstanding("b") is None
+    tell(scheduler, joined("c", 113.0))
+    merged = tell(scheduler, arrived(118.0, "c", scheduler.roster.last_task, 20))
+    version = scheduler.version
+    assert [type(one).__name__ for one in merged[:2]] == ["Fold", "Commit"]
+    starts = {one.client: one.version for one in merged if isinstance(one, StartTraining)}
+    assert starts == {"a": version, "b": version, "c": version}
+
+
+def test_a_late_answer_that_makes_a_held_merge_possible_lets_all_go_on() -> None:
+    scheduler = three_together()
+    tell(scheduler, arrived(2.0, "a", 1, 20), arrived(4.0, "b", 2, 20), arrived(5.0, "c", 3, 20))
+    for at in (12.0, 30.0):  # c is late for the first group; the second is without it
+        for client in ("a", "b"):
+            task = scheduler.outstanding(client)
+            assert task is not None
+            tell(scheduler, arrived(at, client, task.task, task.steps))
+        while scheduler.policy.next_deadline < 30.0:
+            at = scheduler.policy.next_deadline
+            tell(scheduler, DeadlinePassed(at=at, group=scheduler.roster.members["a"].group or 0))
+    assert list(scheduler.roster.parked) == ["a", "b"]
+    late = scheduler.outstanding("c")
+    assert late is not None
+    merged = tell(scheduler, arrived(60.0, "c", late.task, late.steps))
+    assert [one.version for one in merged if isinstance(one, Commit)] == [2]
+    assert not scheduler.roster.parked
+    assert {one.client for one in merged if isinstance(one, StartTraining)} == {"a", "b", "c"}
+
+
+def test_who_is_parked_survives_a_restart_and_may_leave() -> None:
+    scheduler = three_together()
+    two_go_on_without_the_third(scheduler)
+    again = compass(min_clients=3, merge_at_least=3)
+    again.restore(json.loads(json.dumps(scheduler.to_json())))
+    assert again.to_json() == scheduler.to_json()
+    tell(again, lost(120.0, "a"))
+    assert list(again.roster.parked) == ["b"]
 
 
 def test_what_is_held_survives_a_restart() -> None:

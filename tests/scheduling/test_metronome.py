@@ -1,7 +1,6 @@
 """Metronome: beats, who is due at them, who waits, and what happens to those that come late."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -123,10 +122,10 @@ def test_an_update_that_took_five_beats_can_count_five_times() -> None:
     paces=st.lists(st.floats(0.01, 1), min_size=1, max_size=6),
     noise=st.lists(st.floats(0.5, 2), min_size=1, max_size=9),
 )
-def test_to_catch_up_is_to_count_once_for_every_merge_however_late_one_is(
+def test_to_catch_up_is_to_count_once_for_every_merge_but_for_no_more_than_q_max_steps(
     paces: list[float], noise: list[float]
 ) -> None:
-    """Answers of one client that wait for the same merge count once each."""
+    """However late one is; answers of one client that wait for the same merge count once each."""
 
     def pace(client: str, local_round: int) -> float:
         return paces[int(client)] * noise[(local_round + int(client)) % len(noise)]
@@ -139,10 +138,25 @@ def test_to_catch_up_is_to_count_once_for_every_merge_however_late_one_is(
     starts = {c["task"]: c["version"] for c in said if c["command"] == "StartTraining"}
     for client in samples:
         folds = [c for c in said if c["command"] == "Fold" and c["client"] == client]
-        versions = [starts[fold["task"]] + fold["staleness"] for fold in folds]  # at arrival
-        again = sum(one == other for one, other in pairwise(versions))
-        times = sum(round(fold["share"] * len(samples)) for fold in folds)
-        assert times == (versions[-1] + 1 if versions else 0) + again
+        counted = 0
+        for fold in folds:
+            merged_as = starts[fold["task"]] + fold["staleness"] + 1
+            expected = max(1, min(merged_as - counted, 20 / fold["steps"]))
+            assert fold["share"] * len(samples) == pytest.approx(expected)
+            counted = merged_as
+
+
+def test_a_fast_client_that_is_late_once_does_not_count_for_all_it_missed() -> None:
+    """It did Q_max steps, as many as anybody in a merge: more of that is no catching up."""
+    scheduler = metronome(absent="catch-up")
+    hiccup = {("a", 3): 0.5}  # its third task takes fifty times as long as the others
+    samples = dict.fromkeys(PACES, 1)
+    entries = timetable(
+        scheduler, samples, lambda c, number: hiccup.get((c, number), PACES[c]), 200.0
+    )
+    folds = [one for entry in entries if isinstance(entry, Commit) for one in entry.contributions]
+    late = [one for one in folds if one.client == "a" and one.staleness > 5]
+    assert [(one.steps, one.share) for one in late] == [(200, pytest.approx(0.2))]
 
 
 def test_who_is_absent_from_a_beat_is_remembered_with_its_last_update() -> None:

@@ -104,7 +104,9 @@ class Compass(GroupDeadlines):
         return commands
 
     def _assign(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
-        """AssignGroup (Algorithm 2), and the command to train."""
+        """AssignGroup (Algorithm 2), and the command to train; nothing to one that is parked."""
+        if roster.is_parked(member):
+            return []
         group, steps, opened = self.open_groups.assign(member, at)
         start = roster.start(member, steps, at, group.id)
         if not opened:

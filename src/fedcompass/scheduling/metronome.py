@@ -50,7 +50,7 @@ class MetronomeSettings(StepRangeSettings):
 
     absent: Literal["skip", "remember", "catch-up"] = "skip"
     """Who is absent from a merge: counts not at all; with its last update once more; or its next
-    one counts for all of them."""
+    one counts for all of them, as far as they make up Q_max steps."""
 
     pace: PaceSettings = PaceSettings(overhead_aware=True)
 
@@ -84,7 +84,7 @@ class Metronome(GroupDeadlines):
         self._note(roster, member)
         beat = self.open_groups.get(task.group)
         buffer = GENERAL if beat is None else beat.id
-        times = self._times(roster, task) if self.settings.absent == "catch-up" else 1
+        times = self._times(roster, task, steps) if self.settings.absent == "catch-up" else 1
         fold = roster.fold(member, task, steps, at, buffer, out_of=roster.total() / times)
         if self.settings.repeats_updates:
             self._last[member.client] = Answered(task.task, task.version, steps)
@@ -96,12 +96,16 @@ class Metronome(GroupDeadlines):
         self._waiting[member.client] = member
         return [fold, *self._begin_beats(roster, at)]
 
-    def _times(self, roster: Roster, task: StartTraining) -> int:
-        """How often an update counts: once for every merge since its client's last one, or 1."""
+    def _times(self, roster: Roster, task: StartTraining, steps: Steps) -> float:
+        """How often an update counts: once for every merge since its client's last one, or 1.
+
+        Never for more than Q_max steps: that is the most that others do in a merge, and a fast
+        client that is late once would else carry the model off in its direction.
+        """
         merged_as = roster.version + 1  # at the next merge
         before = self._counted.get(task.client, task.version)
         self._counted[task.client] = merged_as
-        return max(1, merged_as - before)
+        return max(1, min(merged_as - before, self.settings.max_steps / steps))
 
     def forget(
         self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds
@@ -171,9 +175,10 @@ class Metronome(GroupDeadlines):
         ]
 
     def _assign(self, roster: Roster, members: Iterable[Member], at: Seconds) -> list[Command]:
-        """The fastest first; no pace changes in between."""
+        """The fastest first; no pace changes in between. Nothing to those that are parked."""
         commands: list[Command] = []
-        if members := sorted(members, key=_seconds_per_step):
+        free = (member for member in members if not roster.is_parked(member))
+        if members := sorted(free, key=_seconds_per_step):
             period = self._paces.period(self._enough(roster))
             for member in members:
                 commands += self._put_on_a_beat(roster, member, at, period)
@@ -227,7 +232,7 @@ class Metronome(GroupDeadlines):
         self._last = {
             client: Answered(*last[client]) for client in roster.members if client in last
         }
-        # States from before this was counted have how long tasks take instead.
+        # States from before this was counted lack it: those clients start at their task's version.
         self._counted = dict(state.get("counted", {}))
         for member in roster.members.values():
             self._note(roster, member)

@@ -26,6 +26,10 @@ from fedcompass.vocabulary import (
 
 __all__ = ["Answered", "Member", "Roster", "Weights"]
 
+_MOST_HELD = 2
+"""Updates of a client that may wait while a merge is held: they start from the same version, and
+each counts in full."""
+
 Weights: TypeAlias = Literal["samples", "equal"]
 """What p_i is: the client's share of the samples, or one over the number of clients."""
 
@@ -64,6 +68,7 @@ class Roster:
     last_task: TaskId = 0  # ids rise by one and are never reused
     unmerged: dict[BufferId, list[Fold]] = field(default_factory=dict)  # no empty lists
     held: list[BufferId] = field(default_factory=list)  # of those, wait for the next merge
+    parked: dict[ClientId, None] = field(default_factory=dict)  # idle until what is held is merged
 
     def add(self, client: ClientId, samples: int) -> Member:
         """Take in a client that is not a member."""
@@ -74,12 +79,14 @@ class Roster:
     def remove(self, member: Member) -> None:
         """Remove a member; what it contributed stays."""
         del self.members[member.client]
+        self.parked.pop(member.client, None)
         if not member.quarantined:
             self._activate(member, -1)
 
     def quarantine(self, member: Member) -> None:
         """Exclude a member from tasks and weights."""
         member.quarantined = True
+        self.parked.pop(member.client, None)
         self._activate(member, -1)
 
     def readmit(self, member: Member) -> None:
@@ -188,7 +195,7 @@ class Roster:
                     f"buffer {buffer} has nothing to merge (t={at:g}s); commit only buffers that "
                     "are in roster.unmerged"
                 )
-        if not self.merges_singly and self._present(chosen) < self.merge_at_least:
+        if not self._are_enough(chosen):
             self.held = list(chosen)
             return Hold(at=at, buffers=chosen)
         self.held = []
@@ -200,10 +207,38 @@ class Roster:
             at=at, version=self.version, buffers=chosen, contributions=tuple(contributions)
         )
 
-    def _present(self, buffers: Iterable[BufferId]) -> int:
-        """How many clients that have not left have updates in these buffers."""
+    def _are_enough(self, buffers: Iterable[BufferId]) -> bool:
+        """Whether as many clients that have not left as a merge needs have updates in these."""
+        if self.merges_singly:
+            return True
         clients = {fold.client for buffer in buffers for fold in self.unmerged[buffer]}
-        return len(clients & self.members.keys())
+        return len(clients & self.members.keys()) >= self.merge_at_least
+
+    def is_parked(self, member: Member) -> bool:
+        """Whether a member must wait until what is held is merged; then it goes through `again`.
+
+        For a policy to ask before it gives another task. Without it updates from one and the same
+        version would pile up for as long as too few clients are there.
+        """
+        if not self.held:
+            return False
+        own = sum(one.client == member.client for folds in self.unmerged.values() for one in folds)
+        if own < _MOST_HELD:
+            return False
+        self.parked[member.client] = None
+        return True
+
+    def commit_held(self, at: Seconds) -> list[Commit | Hold]:
+        """Merge what is held, if by now enough clients' updates wait for any merge."""
+        buffers = [*self.held, *({GENERAL} & self.unmerged.keys() - {*self.held})]
+        return [self.commit(buffers, at)] if self.held and self._are_enough(buffers) else []
+
+    def unpark(self) -> list[Member]:
+        """Those who waited for what was held, once nothing is."""
+        if self.held:
+            return []
+        members, self.parked = [self.members[client] for client in self.parked], {}
+        return members
 
     def take_back(self, returned: UpdateReturned) -> None:
         """Let an update that a merge left out wait among those for any merge."""
@@ -213,8 +248,10 @@ class Roster:
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
         held = {"held": self.held.copy()} if self.held else {}
+        parked = {"parked": list(self.parked)} if self.parked else {}
         return {
             **held,
+            **parked,
             "version": self.version,
             "last_task": self.last_task,
             "members": [_member_to_json(member) for member in self.members.values()],
@@ -233,6 +270,7 @@ class Roster:
             fold = _fold_from_json(saved)
             self.unmerged.setdefault(fold.buffer, []).append(fold)
         self.held = list(state.get("held", []))
+        self.parked = dict.fromkeys(state.get("parked", []))
 
 
 def _why_not(member: Member, steps: Steps, at: Seconds) -> str:

@@ -55,8 +55,17 @@ class Scheduler:
             self.now = event.at
         if self.policy.next_deadline < event.at - INSTANT:
             overdue = self.policy.pass_deadlines(self.roster, event.at - INSTANT)
-            return overdue + self._react(event)
-        return self._react(event)
+            return overdue + self._go_on(event.at) + self._react(event) + self._go_on(event.at)
+        return self._react(event) + self._go_on(event.at)
+
+    def _go_on(self, at: Seconds) -> list[Command]:
+        """Give those a task who waited for a merge that was held, if it is made or can be."""
+        if not self.roster.parked:
+            return []
+        commands: list[Command] = [*self.roster.commit_held(at)]
+        for member in self.roster.unpark():
+            commands += self.policy.again(self.roster, member, at)
+        return commands
 
     def _react(self, event: Event) -> list[Command]:
         match event:
