@@ -127,7 +127,7 @@ ONE_BEAT_FOR_EVERYBODY = """\
    16.0000  dispatch       1     80      2        2
    16.0000  dispatch       2     20      2        2
 
-Clients waited 32% of the time up to 16: 11% by plan, ahead of their beat, 22% for others.
+Clients waited 32% of the time up to 16: 11% by plan, ahead of their beat, 21% for others.
 
 Once every pace is known a beat lasts 8; for each client, the beats that a task takes,
 its steps, and the share of time it waits by plan:

@@ -26,7 +26,8 @@ def plan_of(study: str) -> list[Planned]:
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_a_study_judges_on_seeds_that_nothing_was_chosen_with(path: Path) -> None:
     plan = plan_of(path.stem)
-    assert {planned.experiment.seed for planned in plan} <= set(range(20, 30))
+    judged = range(30, 50) if path.stem == "metronome-fresh" else range(20, 30)
+    assert {planned.experiment.seed for planned in plan} <= set(judged)
     assert len({planned.experiment.key() for planned in plan}) == len(plan)
 
 
@@ -51,17 +52,19 @@ def test_the_page_of_metronome_has_the_tables_that_the_results_give() -> None:
     assert said.returncode == 0, said.stderr
 
 
-def reached(row: str, *studies: str, fleets: tuple[str, ...] = ()) -> tuple[int, int]:
-    """How many runs of a row reached the target, and of how many; those that FedCompass has, too.
+def reached(
+    row: str, *studies: str, fleets: tuple[str, ...] = (), beside: str = "fedcompass"
+) -> tuple[int, int]:
+    """How many runs of a row reached the target, and of how many; those that another has, too.
 
     fleets: of these alone.
     """
-    pairs = [pair for study in studies for pair in pairs_of(study, row, fleets)]
+    pairs = [pair for study in studies for pair in pairs_of(study, row, fleets, beside)]
     return sum(pair[0] for pair in pairs), len(pairs)
 
 
-def pairs_of(study: str, row: str, fleets: tuple[str, ...]) -> list[tuple[bool, bool]]:
-    """For every cell and seed that a row and FedCompass have: whether they reached the target."""
+def pairs_of(study: str, row: str, fleets: tuple[str, ...], beside: str) -> list[tuple[bool, bool]]:
+    """For every cell and seed that a row and another have: whether they reached the target."""
     stored = Store(ROOT / "results" / f"{study}.jsonl").done()
     done = {one.key: one.numbers.time_to_target is not None for one in stored}
     found: dict[tuple[object, ...], dict[str, bool]] = {}
@@ -71,32 +74,34 @@ def pairs_of(study: str, row: str, fleets: tuple[str, ...]) -> list[tuple[bool, 
         if key in done and (not fleets or labels["fleet"] in fleets):
             cell = found.setdefault((planned.experiment.seed, *labels.values()), {})
             cell[label] = done[key]
-    return [
-        (cell[row], cell["fedcompass"])
-        for cell in found.values()
-        if row in cell and "fedcompass" in cell
-    ]
+    return [(cell[row], cell[beside]) for cell in found.values() if row in cell and beside in cell]
 
 
 def test_what_is_advised_for_clients_far_apart_is_what_the_studies_measured() -> None:
-    because = RECOMMENDATIONS["far apart"].because
-    rows: tuple[str, ...] = ("metronome", "fedcompass", "metronome, catch-up")
+    on_mnist, against_rival, on_cifar, on_medical = RECOMMENDATIONS["far apart"].because
+    rows: tuple[str, ...] = ("metronome, catch-up", "fedcompass")
     mnist = [reached(row, "metronome-exponential") for row in rows]
     assert {planned for _, planned in mnist} == {180}
-    plain, compass, caught_up = (count for count, _ in mnist)
-    assert f"reached it in {plain} of 180 runs, FedCompass in {compass}; with absent" in because
-    assert f"catch-up it was {caught_up}, in 0.90 of that time." in because
+    caught_up, compass = (count for count, _ in mnist)
+    assert f"reached it in {caught_up} of 180 runs, FedCompass in {compass}." in on_mnist
+    rival, own = "fedcompass +a 0.05, cost apart", "metronome, catch-up"
+    cost = ("floor 0.02, 0.3 s a task",)
+    fresh = [reached(row, "metronome-fresh", fleets=cost, beside=rival) for row in (own, rival)]
+    assert {planned for _, planned in fresh} == {120}
+    caught_up, growing = (count for count, _ in fresh)
+    assert f"in {caught_up} of 120 runs instead of {growing}." in against_rival
     rows = ("metronome", "fedcompass", "fedcompass +a 0.05")
     cifar = [reached(row, "metronome-cifar10") for row in rows]
     assert {planned for _, planned in cifar} == {6}
     beats, compass, growing = (count for count, _ in cifar)
-    assert f"it was {beats} of 6 runs, FedCompass {compass}, and {growing} with min" in because
+    told = f"target in {beats} of 6 runs, FedCompass in {compass}, and in {growing} with min_steps"
+    assert told in on_cifar
     rows = ("metronome, normalized", "metronome", "fedcompass", "fedcompass CA2FL")
     medical = [reached(row, "metronome-heart", "metronome-brca") for row in rows]
     assert {planned for _, planned in medical} == {40}
     plus_n, plain, compass, cached = (count for count, _ in medical)
-    assert f"({plus_n} of 40 runs, Metronome {plain}, FedCompass {compass})" in because
-    assert f"CA2FL ({cached})" in because
+    assert f"({plus_n} of 40 runs, Metronome {plain}, FedCompass {compass})" in on_medical
+    assert f"CA2FL ({cached})" in on_medical
 
 
 def test_what_is_advised_for_clients_that_wait_little_is_what_the_study_measured() -> None:
@@ -106,7 +111,7 @@ def test_what_is_advised_for_clients_that_wait_little_is_what_the_study_measured
         for fleet in ("equal", "normal")
     )
     assert {planned for fleet in (equal, normal) for _, planned in fleet} == {30}
-    because = RECOMMENDATIONS["alike"].because
+    (because,) = RECOMMENDATIONS["alike"].because
     assert f"in {equal[0][0]} of 30 runs, FedCompass with up to 200 in {equal[1][0]}" in because
     assert f"Metronome in {equal[2][0]}; with normal speeds it was" in because
     assert f"was {normal[0][0]}, {normal[1][0]} and {normal[2][0]}." in because
@@ -118,7 +123,7 @@ def test_with_one_straggler_the_advice_says_what_the_study_measured() -> None:
     assert {planned for _, planned in counts} == {30}
     beats, compass, growing = (count for count, _ in counts)
     told = f"target in {growing} of 30 runs, as written in {compass}, Metronome in {beats}."
-    assert RECOMMENDATIONS["one straggler"].because.endswith(told)
+    assert RECOMMENDATIONS["one straggler"].because[0].endswith(told)
     advised, planned = RECOMMENDATIONS["one straggler"], plan_of("metronome-others")
     row = next(one for one in planned if one.labels["row"] == "fedcompass +a 0.05").experiment
     assert row.strategy["staleness"] == advised.settings["staleness"]

@@ -1,8 +1,10 @@
 """What the paper proves: the bound on the number of groups, Theorem 1 and Corollary 1.
 
-Sources: section "Convergence Analysis" and appendix "Upper Bound on the Number of Groups". All this
-is about the idealized equilibrium, where paces are constant and steps need not be whole; the
-algorithm itself exceeds the group bound part of the time on widely spread fleets.
+And what Metronome's clients do in a beat (`beat_shares`), which is exact while paces hold.
+
+Sources of the former: section "Convergence Analysis" and appendix "Upper Bound on the Number of
+Groups". It is about the idealized equilibrium, where paces are constant and steps need not be
+whole; the algorithm itself exceeds the group bound part of the time on widely spread fleets.
 """
 
 import math
@@ -352,6 +354,7 @@ def beat_shares(
         _require("samples", weight, 0 < weight < math.inf, "above 0 and finite")
         known.note(str(client), pace, weight)
     period = known.period(covered * known.weight)
+    _require("seconds_per_step", seconds_per_step, math.isfinite(period), "so that a task can end")
     return period, [_beat_share(pace, period, min_steps, max_steps) for pace in paces]
 
 

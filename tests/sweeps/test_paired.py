@@ -69,7 +69,7 @@ def test_the_interval_narrows_with_agreement_and_is_the_same_every_time(tmp_path
     ]
     found = results(tmp_path, *records)
     (row,) = paired(found, "fedcompass")
-    assert 1.9 < row.time.low < row.time.mean < row.time.high < 2.1
+    assert 1.89 < row.time.low < row.time.mean < row.time.high < 2.11
     assert paired(found, "fedcompass") == [row]
     assert row.uploads is not None
     assert row.uploads.mean == pytest.approx(0.5)
@@ -148,6 +148,23 @@ def test_the_lead_is_in_the_best_values_when_the_sooner_of_both_is_at_the_target
     assert shape.rows[0][shape.header.index("lead")] == "-0.300"
 
 
+def test_the_lead_at_a_given_time_counts_what_is_beyond_the_target_as_the_target(
+    tmp_path: Path,
+) -> None:
+    found = results(  # with a target of 0.8
+        tmp_path,
+        with_curve(run("fedavg", 0, 40.0), (10.0, 0.5), (20.0, 0.4), (40.0, 0.8)),
+        with_curve(run("fedcompass", 0, 20.0), (10.0, 0.6), (20.0, 0.9)),
+    )
+    leads = {}
+    for at in (15.0, 30.0, 60.0):
+        (row,) = paired(found, "fedcompass", at=at)
+        leads[at] = row.lead
+    assert leads == {15.0: pytest.approx(-0.1), 30.0: pytest.approx(-0.3), 60.0: 0.0}
+    (shape,) = paired_shapes(found, "fedcompass", [], 15.0)
+    assert "was by 15 s, at most the target" in " ".join(shape.meaning.split())
+
+
 def test_there_is_no_lead_without_a_value(tmp_path: Path) -> None:
     found = results(
         tmp_path,
@@ -188,6 +205,8 @@ def test_the_table_says_what_its_columns_mean_and_can_be_split_by_an_axis(tmp_pa
     (whole,) = paired_shapes(found, "fedcompass", [])
     assert whole.rows[0][:5] == ["fedavg", "2", "2", "2 : 2", "1.41x"]
     assert "fedcompass's" in whole.meaning
+    itself = ["fedcompass", "2", "2", "2", "1", "-", "-", "-"]
+    assert whole.rows[1][:8] == itself  # its waiting stands beside the others'
     by_clients = paired_shapes(found, "fedcompass", ["fleet.clients"])
     assert [(s.title, s.rows[0][4]) for s in by_clients] == [
         ("fleet.clients=5", "4.00x"),

@@ -19,13 +19,15 @@ __all__ = ["Advice", "advise"]
 
 _LITTLE = 0.45
 """Share of time that clients may wait in rounds before another strategy is worth its trouble: in
-the study's fleets of normal speeds it is 0.10 to 0.43, in nearly all exponential ones more."""
+the study's fleets of normal speeds it is 0.10 to 0.44, in nearly all exponential ones more."""
 
 _BORDER = (0.3, 0.6)
 """Shares of waiting from which on, and up to which, the other kind's advice may be the better."""
 
 _MOST_BEATS = 7
 """That a client's task took in the study's fleets: what counts for more of them is not measured."""
+
+_FEWEST = 4  # clients in the studies
 
 _FAR_BEHIND = 4.0  # times the second slowest: one client may be the only straggler
 _NEARLY_EQUAL = 0.2  # share of time that the others wait in rounds without it
@@ -35,7 +37,7 @@ class Advice(NamedTuple):
     """What to use for given clients.
 
     settings: of the strategy, all that differ from its own defaults or must fit the clients.
-    reasons: in sentences.
+    reasons: each in a sentence or a few.
     source: where the results stand that it rests on.
     until: the time up to which the schedules were made.
     """
@@ -51,17 +53,17 @@ class Advice(NamedTuple):
 
 def advise(clients: Clients) -> Advice:
     """Make the schedules, tell the kind of fleet, and look up what did best for it."""
-    until, scheduled = schedules(clients)
     kind = _kind(clients)
     verdict = RECOMMENDATIONS[kind]
     settings = _settings(verdict, clients)
+    until, scheduled = schedules(clients, {verdict.strategy: settings})
     return Advice(
         kind=kind,
         strategy=verdict.strategy,
         settings=settings,
         reasons=[
             _about_clients(kind, clients, scheduled),
-            verdict.because,
+            *verdict.because,
             *_reserves(kind, clients, settings),
         ],
         source=verdict.source,
@@ -93,7 +95,7 @@ def _settings(verdict: Recommendation, clients: Clients) -> dict[str, Any]:
         settings["min_steps"] = max(1, clients.steps // verdict.step_range)
     settings |= verdict.settings
     if "absent" in settings and _beats(clients, settings) > _MOST_BEATS:
-        del settings["absent"]
+        settings["absent"] = "skip"
     return settings
 
 
@@ -126,20 +128,21 @@ def _about_clients(kind: FleetKind, clients: Clients, scheduled: list[Scheduled]
     by_name = {one.strategy: one for one in scheduled}
     compass, beats, groups = by_name["fedcompass"], by_name["metronome"], _groups(clients)
     share = waiting_in_rounds(clients)
-    waiting = f"In rounds of FedAvg these clients wait {share:.0%} of their time"
+    waiting = f"In rounds of {clients.steps} steps (FedAvg) these clients wait {share:.0%}"
     if len(clients.paces) == 1:
         return "One client waits for nobody, whatever the strategy."
     if kind == "alike":
-        return f"{waiting}, which leaves little to gain by another strategy."
+        return f"{waiting} of their time, which leaves little to gain by another strategy."
     if kind == "one straggler":
         rest = _waiting_without_slowest(clients.task_seconds())
-        return f"{waiting}; without the slowest they would wait {rest:.0%}."
-    if groups == 1:
-        return f"{waiting}; FedCompass and Metronome let all of them answer together."
+        return f"{waiting} of their time; without the slowest they would wait {rest:.0%}."
+    if all(one.most_updates - one.fewest_updates <= 1 for one in (compass, beats)):
+        return f"{waiting} of their time; FedCompass and Metronome let all of them answer together."
+    apart = f"; they are too far apart for one group of FedCompass, which makes {groups} and"
     return (
-        f"{waiting}; they are too far apart for one group of FedCompass, which makes {groups} and "
-        f"merges {compass.most_updates} updates of one client for {compass.fewest_updates} of "
-        f"another (Metronome: {beats.most_updates} for {beats.fewest_updates})."
+        f"{waiting} of their time{apart if groups > 1 else '; FedCompass'} merges "
+        f"{compass.most_updates} updates of one client for {compass.fewest_updates} of another "
+        f"(Metronome: {beats.most_updates} for {beats.fewest_updates})."
     )
 
 
@@ -151,11 +154,17 @@ def _reserves(kind: FleetKind, clients: Clients, settings: dict[str, Any]) -> li
             f"Here a task's fixed cost is larger, so that rounds of {settings['steps']} steps are "
             "advised."
         )
-    if kind == "far apart" and "absent" not in settings:
+    if settings.get("absent") == "skip":
         found.append(
             f"The slowest client's tasks take more than {_MOST_BEATS} beats, for which catch-up "
             "was not measured."
         )
+    if 1 < len(clients.paces) < _FEWEST:
+        found.append(
+            f"With fewer than {_FEWEST} clients nothing was measured: compare fedavg, fedcompass "
+            "and metronome with your data."
+        )
+        return found
     least, most = _BORDER
     if kind != "one straggler" and least <= waiting_in_rounds(clients) <= most:
         found.append(

@@ -1,13 +1,13 @@
 """Clients to give advice for: how fast each one is, what a task costs it, how much data it has."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from fedcompass.errors import SettingsError
 from fedcompass.experiment import Experiment
+from fedcompass.number_text import number_of
 from fedcompass.runs.journal import read_journal
 from fedcompass.runs.tally import LocalRound, Tally
 from fedcompass.simulation.fleet import Fleet
@@ -17,6 +17,8 @@ from fedcompass.vocabulary import ClientId, Seconds, Steps, fact
 __all__ = ["Clients", "clients_in_csv", "clients_in_experiment", "clients_in_run"]
 
 _USUAL_STEPS = 200  # the paper's Q for 5 and 10 clients
+_SHORTEST: Seconds = 1e-9  # a step; with less, time cannot be told apart from rounding
+_MOST = 1e9  # seconds, or samples
 
 
 @fact
@@ -43,24 +45,23 @@ class Clients:
         Raises:
             SettingsError: a number is impossible, or there are not as many of each.
         """
-        _check("paces", self.paces, above=True)
-        for name, values in (("overhead", self.overhead), ("samples", self.samples)):
+        _check("paces", self.paces, _SHORTEST)
+        for name, values, least in (("overhead", self.overhead, 0), ("samples", self.samples, 1)):
             if len(values) != len(self.paces):
                 raise SettingsError(
                     f"{name} has {len(values)} values for {len(self.paces)} paces; give one, or "
                     "one for each"
                 )
-            _check(name, values, above=name == "samples")
+            _check(name, values, least)
         if self.steps < 1:
             raise SettingsError(f"steps is {self.steps}; allowed: at least 1")
         return self
 
 
-def _check(name: str, values: Sequence[float], *, above: bool) -> None:
-    allowed = "above 0" if above else "at least 0"
+def _check(name: str, values: Sequence[float], least: float) -> None:
     for value in values:
-        if not isfinite(value) or value < 0 or (above and value == 0):
-            raise SettingsError(f"{name} has {value:g}; allowed: finite numbers {allowed}")
+        if not least <= value <= _MOST:  # also refuses NaN
+            raise SettingsError(f"{name} has {value:g}; allowed: {least:g} to {_MOST:g}")
 
 
 def clients_in_experiment(experiment: Experiment) -> Clients:
@@ -72,6 +73,7 @@ def clients_in_experiment(experiment: Experiment) -> Clients:
         overhead=tuple(2 * latency for latency in experiment.fleet.per_client_latency()),
         samples=(1,) * len(fleet),
         steps=_most_steps(scheduling),
+        remark="The file's data are not loaded, so all clients count with as many samples.",
     ).checked()
 
 
@@ -90,7 +92,8 @@ def clients_in_run(folder: Path) -> Clients:
     """Those of a run or a federation, as its journal saw them: the median of each one's tasks.
 
     Who has not answered yet may be the slowest: it counts by how long its first task has lasted, if
-    that is longer than the others take, and is left out if not.
+    that is longer than the others take, and is left out if not. Who has left does not count, unless
+    all have.
 
     Raises:
         SettingsError: nobody has answered there.
@@ -102,9 +105,10 @@ def clients_in_run(folder: Path) -> Clients:
     _, header = next(lines)
     for _, record in lines:
         tally.take(record)
-    answered: dict[ClientId, list[LocalRound]] = {client: [] for client in tally.clients}
+    here = [client for client, own in tally.clients.items() if own.doing != "away"]
+    answered: dict[ClientId, list[LocalRound]] = {client: [] for client in here or tally.clients}
     for one in rounds:
-        if one.steps_done and one.end > one.start:
+        if one.steps_done and one.end > one.start and one.client in answered:
             answered[one.client].append(one)
     known = {client: own for client, own in answered.items() if own}
     if not known:
@@ -117,7 +121,12 @@ def clients_in_run(folder: Path) -> Clients:
         overhead=tuple((overhead | dict.fromkeys(slow, 0.0)).values()),
         samples=tuple(tally.clients[client].samples for client in paces | slow),
         steps=_most_steps(header.get("strategy", {}).get("scheduling", {})),
-        remark=_unheard(len(answered), len(known), len(slow)),
+        remark=" ".join(
+            [
+                *_gone(len(tally.clients) - len(answered)),
+                *_unheard(len(answered), len(known), len(slow)),
+            ]
+        ),
     ).checked()
 
 
@@ -126,19 +135,23 @@ def _slower(tally: Tally, paces: Mapping[ClientId, Seconds]) -> dict[ClientId, S
     begun = {
         client: tally.rounds[one.task]
         for client, one in tally.clients.items()
-        if client not in paces and one.task in tally.rounds
+        if client not in paces and one.doing != "away" and one.task in tally.rounds
     }
     least = {client: (tally.now - task.start) / task.steps for client, task in begun.items()}
     return {client: pace for client, pace in least.items() if pace > median(paces.values())}
 
 
-def _unheard(clients: int, known: int, slow: int) -> str:
+def _gone(clients: int) -> list[str]:
+    return [f"Not counted: {number_of(clients, 'client')} that left."] if clients else []
+
+
+def _unheard(clients: int, known: int, slow: int) -> list[str]:
     if clients == known:
-        return ""
+        return []
     rest = clients - known - slow
     told = [f"{slow} counted by how long a first task has lasted"] if slow else []
     told += [f"{rest} left out"] if rest else []
-    return f"{clients - known} of {clients} clients have not answered yet: {', '.join(told)}."
+    return [f"{clients - known} of {clients} clients have not answered yet: {', '.join(told)}."]
 
 
 def _pace(answered: LocalRound) -> Seconds:

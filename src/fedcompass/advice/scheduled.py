@@ -1,5 +1,8 @@
 """What each strategy would do with given clients: schedules in virtual time, without training."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from fedcompass.advice.clients import Clients
@@ -35,10 +38,18 @@ class Scheduled:
     fewest_updates: int
 
 
-def schedules(clients: Clients) -> tuple[Seconds, list[Scheduled]]:
-    """Up to which time the schedules were made, and each of them."""
+def schedules(
+    clients: Clients, given: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> tuple[Seconds, list[Scheduled]]:
+    """Up to which time the schedules were made, and each of them.
+
+    given: settings by strategy; the others have the usual ones.
+    """
     until = _until(clients)
-    return until, [_scheduled(name, clients, until) for name in STRATEGIES]
+    return until, [
+        _scheduled(name, clients, given.get(name) or usual_settings(name, clients), until)
+        for name in STRATEGIES
+    ]
 
 
 def usual_settings(name: str, clients: Clients) -> dict[str, Any]:
@@ -68,9 +79,11 @@ def _until(clients: Clients) -> Seconds:
     return min(wanted, most / per_second)
 
 
-def _scheduled(name: str, clients: Clients, until: Seconds) -> Scheduled:
+def _scheduled(
+    name: str, clients: Clients, settings: Mapping[str, Any], until: Seconds
+) -> Scheduled:
     names = [str(client) for client in range(len(clients.paces))]
-    chosen = strategy(name, **usual_settings(name, clients), min_clients=len(names))
+    chosen = strategy(name, **settings, min_clients=len(names))
     tally = Tally()
     entries = timetable(
         Scheduler(chosen.new_policy()),
@@ -86,7 +99,9 @@ def _scheduled(name: str, clients: Clients, until: Seconds) -> Scheduled:
     return Scheduled(
         strategy=name,
         # Of whole rounds: the time may end within the first one.
-        waiting=waiting_in_rounds(clients) if name == "fedavg" else tally.idle_share(until),
+        waiting=waiting_in_rounds(replace(clients, steps=settings["steps"]))
+        if name == "fedavg"
+        else tally.idle_share(until),
         by_plan=tally.ahead_share(until),
         uploads=tally.uploads,
         merges=tally.merges,

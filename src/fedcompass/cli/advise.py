@@ -62,7 +62,7 @@ def advise(
         print(json.dumps(_record(clients, advice, command)))
         return
     known = _what(clients)
-    if source is not None and source.suffix != ".csv" and steps is None:
+    if source is not None and not _is_csv(source) and steps is None:
         known += f" as in {source} (--steps: another)"
     print(_in_words(known, clients, advice, f"{command}{_left_out(source, clients)}"))
 
@@ -105,9 +105,13 @@ def _of_source(source: Path) -> "Clients":
         if not (source / "journal.jsonl").is_file():
             raise SettingsError(_no_run(source))
         return clients_in_run(source)
-    if source.suffix == ".csv":
+    if _is_csv(source):
         return clients_in_csv(source)
     return clients_in_experiment(Experiment.from_toml(source))
+
+
+def _is_csv(source: Path) -> bool:
+    return source.suffix.lower() == ".csv"
 
 
 def _no_run(folder: Path) -> str:
@@ -126,7 +130,7 @@ def _each(option: str, text: str, count: int) -> tuple[float, ...]:
 
 def _whole(numbers: tuple[float, ...]) -> tuple[int, ...]:
     for number in numbers:
-        if number != round(number):
+        if not number.is_integer():
             raise SettingsError(f"samples has {number:g}; allowed: whole numbers above 0")
     return tuple(round(number) for number in numbers)
 
@@ -135,20 +139,21 @@ def _command(
     source: Path | None, clients: "Clients", advice: "Advice", *, has_overhead: bool
 ) -> list[str]:
     """Runs the strategy on these clients: on an experiment's own data, else on the bundled."""
-    if source is not None and source.is_file() and source.suffix != ".csv":
+    if source is not None and source.is_file() and not _is_csv(source):
         return [*_on_experiment(source, advice), *(_latency(clients) if has_overhead else [])]
     command = ["fedcompass", "run", "--strategy", advice.strategy]
-    command += ["--clients", str(len(clients.paces)), *_steps(advice)]
+    command += ["--clients", str(len(clients.paces)), *_steps(advice.settings)]
     tasks = clients.task_seconds()
-    command += ["--horizon", f"{_ROUNDS * sum(tasks) / len(tasks):.0f}"]
+    horizon = float(f"{_ROUNDS * sum(tasks) / len(tasks):.3g}")
+    command += ["--horizon", f"{horizon:.12g}"]
     command += ["--set", f"fleet.paces={_listed(clients.paces)}"]
     return command + (_latency(clients) if any(clients.overhead) else [])
 
 
-def _steps(advice: "Advice") -> list[str]:
+def _steps(settings: dict[str, Any]) -> list[str]:
     """The options for what is not a default of the strategy."""
     words = []
-    for key, value in advice.settings.items():
+    for key, value in settings.items():
         if key in ("steps", "min_steps", "max_steps"):
             words += [f"--{key.replace('_', '-')}", str(value)]
         elif key in ("absent", "staleness"):
@@ -165,22 +170,34 @@ def _latency(clients: "Clients") -> list[str]:
 
 def _left_out(source: Path | None, clients: "Clients") -> str:
     """A line about what the command does not say of the clients."""
-    if len(set(clients.samples)) == 1 or (source is not None and source.suffix == ".toml"):
+    if len(set(clients.samples)) == 1 or (
+        source is not None and not _is_csv(source) and source.is_file()
+    ):
         return ""
     return "\n\nIt leaves out the clients' samples: `run` divides its own data among them."
 
 
 def _on_experiment(file: Path, advice: "Advice") -> list[str]:
-    """With `run`; with `compare`, which leaves out what a strategy lacks, where `run` refuses."""
+    """With `run`; with `compare`, which leaves out what a strategy lacks, where `run` refuses.
+
+    A piece in the file that makes up for absent clients itself stays, and `absent` is left to it.
+    """
     from fedcompass.cli.setting_options import experiment_from
 
-    steps = _steps(advice)
-    try:
-        experiment_from(file, None, {"strategy.name": advice.strategy})
-    except SettingsError:
-        chosen = ["--strategies", advice.strategy, "--seeds", "1", *steps]
-        return ["fedcompass", "compare", str(file), *chosen]
-    return ["fedcompass", "run", str(file), "--strategy", advice.strategy, *steps]
+    def is_allowed(settings: dict[str, Any]) -> bool:
+        given = {f"strategy.{key}": value for key, value in flat(settings).items()}
+        try:
+            experiment_from(file, None, {"strategy.name": advice.strategy, **given})
+        except SettingsError:
+            return False
+        return True
+
+    for settings in (advice.settings, advice.settings | {"absent": "skip"}):
+        if is_allowed(settings):
+            chosen = ["--strategy", advice.strategy, *_steps(settings)]
+            return ["fedcompass", "run", str(file), *chosen]
+    chosen = ["--strategies", advice.strategy, "--seeds", "1", *_steps(advice.settings)]
+    return ["fedcompass", "compare", str(file), *chosen]
 
 
 def _listed(numbers: "tuple[float, ...] | list[float]") -> str:
@@ -219,7 +236,8 @@ def _in_words(known: str, clients: "Clients", advice: "Advice", command: str) ->
                 f"Schedules of {advice.until:.3g} s, nothing trained{_cut(clients, advice)}. "
                 "waiting: share of client time; by plan: the part of it ahead of a group or beat, "
                 "as a share of client time, too. updates: of the client with the most, of the one "
-                "with the fewest.",
+                f"with the fewest. {advice.strategy} has the settings below, the others those of "
+                "the paper.",
                 _WIDTH,
             ),
             "",
@@ -229,7 +247,13 @@ def _in_words(known: str, clients: "Clients", advice: "Advice", command: str) ->
             "",
             f"In a federation: strategy = {chosen}",
             "",
-            fill(f"Why: {' '.join(advice.reasons)} Source: {advice.source}.", _WIDTH),
+            "Why:",
+            *(
+                fill(f"- {why}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+                for why in advice.reasons
+            ),
+            "",
+            f"Source: {advice.source}.",
         ]
     )
 

@@ -136,10 +136,12 @@ def _counted(
 
 
 def _waited(tally: "Tally", until: float) -> str:
-    idle, ahead = tally.idle_share(until), tally.ahead_share(until)
+    idle, ahead = (
+        round(100 * share) for share in (tally.idle_share(until), tally.ahead_share(until))
+    )
     return (
-        f"Clients waited {idle:.0%} of the time up to {until:g}: {ahead:.0%} by plan, ahead of "
-        f"their beat, {idle - ahead:.0%} for others."
+        f"Clients waited {idle}% of the time up to {until:g}: {ahead}% by plan, ahead of "
+        f"their beat, {idle - ahead}% for others."
     )
 
 

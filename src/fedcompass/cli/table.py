@@ -45,6 +45,14 @@ def table(
             "--paired", help="Compare seed by seed with the reference; --columns: a table for each."
         ),
     ] = False,
+    lead_at: Annotated[
+        float | None,
+        typer.Option(
+            help="With --paired: the lead by this time, in seconds; default: when the sooner of "
+            "both is at the target.",
+            min=0,
+        ),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(help="AXIS=LABEL: only these (* is any text); several narrow further."),
@@ -65,6 +73,8 @@ def table(
         raise SettingsError(
             "--metric is for a grid: give --columns, or leave it out; a list has both"
         )
+    if lead_at is not None and not paired:
+        raise SettingsError("--lead-at is for --paired: give that, too, or leave it out")
     from fedcompass.cli.table_shapes import every_number, grids, listing, notes
     from fedcompass.sweeps.comparison import Comparison
 
@@ -73,7 +83,7 @@ def table(
     if paired:
         from fedcompass.cli.paired_table import paired_shapes
 
-        shapes = paired_shapes(comparison.results, reference, _axes(columns))
+        shapes = paired_shapes(comparison.results, reference, _axes(columns), lead_at)
     elif output_format == "csv":
         shapes = [every_number(comparison)]
     elif rows is None and columns is None:

@@ -370,7 +370,7 @@ class Tally:
         return [client for client, tally in self.clients.items() if tally.doing == "quarantined"]
 
     def idle_share(self, now: Seconds) -> float:
-        """The part of the clients' time spent waiting for others, up to now."""
+        """The part of the clients' time spent waiting, by plan or for others, up to now."""
         return idle_share(self.until(now).values())
 
     def ahead_share(self, now: Seconds) -> float:
