@@ -5,7 +5,7 @@
     python scripts/study_tables.py --draw   # and the picture of the two on MNIST
 
 The tables are those of `fedcompass table studies/NAME.toml --store results/NAME.jsonl --paired
---columns fleet --format markdown`, or of what else a study has in place of fleets. A study without
+--columns fleet --format markdown`, or of what else a study has that tells more. A study without
 results is left out.
 """
 
@@ -47,7 +47,7 @@ def _tables(study: Path) -> str:
     if not store.exists():
         return ""
     axes = Sweep.from_toml(study).axes
-    columns = next((axis for axis in ("fleet", "fleet.clients") if axis in axes), None)
+    columns = next((axis for axis in ("goal", "fleet", "fleet.clients") if axis in axes), None)
     printed = StringIO()
     with redirect_stdout(printed):
         table(study, output_format="markdown", columns=columns, paired=True, store=store)

@@ -27,6 +27,7 @@ with warnings.catch_warnings():
 FAR_APART = "0.01,0.06,0.1,0.16,0.5"
 EXPECTED = """\
 5 clients, 0.01 to 0.5 s per step (slowest 50.0x the fastest), task overhead up to 1.5 s, Q = 200
+All clients count with as many samples; --samples says how many each has.
 
 strategy    waiting  by plan  uploads  merges  staleness   updates
 fedavg          66%       0%       34       6        0.0     7 : 6
@@ -79,7 +80,7 @@ def test_it_ends_with_one_command_the_setting_for_a_federation_and_the_reasons()
         "these clients wait 50% of their time;"
     ) in output
     in_one_line = " ".join(output.split())
-    assert in_one_line.endswith("Source: docs/metronome.md; docs/pieces.md for CA2FL.")
+    assert in_one_line.endswith("Source: docs/metronome-study.md; docs/pieces.md for CA2FL.")
 
 
 @pytest.mark.parametrize(
@@ -387,9 +388,11 @@ def test_what_speaks_against_the_advice_is_said_with_it() -> None:
     ]
     (slow,) = reasons("--paces", "0.1,0.1,0.3,0.3,0.3,0.3,9,9")
     assert slow.startswith("The slowest client's tasks take more than 7 beats, for which catch-up")
+    (waits,) = reasons("--paces", "0.01,0.02,0.03,0.05,20,20")
+    assert waits.startswith("With Metronome these clients would wait 66% of their time, more than")
     (border,) = reasons("--paces", "0.1,0.2,0.9,0.9,0.3,0.2")
     assert border.startswith("These clients are near the border of 45% between the two kinds")
-    (few,) = reasons("--paces", "1,1000")
+    (few,) = reasons("--paces", "1,1,1.1")
     assert few.startswith("With fewer than 4 clients nothing was measured")
 
 

@@ -14,8 +14,9 @@ from fedcompass.simulation.fleet import Fleet
 from fedcompass.simulation.fleet_trace import paces_by_name
 from fedcompass.vocabulary import ClientId, Seconds, Steps, fact
 
-__all__ = ["Clients", "clients_in_csv", "clients_in_experiment", "clients_in_run"]
+__all__ = ["SAME_SAMPLES", "Clients", "clients_in_csv", "clients_in_experiment", "clients_in_run"]
 
+SAME_SAMPLES = "All clients count with as many samples; --samples says how many each has."
 _USUAL_STEPS = 200  # the paper's Q for 5 and 10 clients
 _SHORTEST: Seconds = 1e-9  # a step; with less, time cannot be told apart from rounding
 _MOST = 1e9  # seconds, or samples
@@ -73,7 +74,7 @@ def clients_in_experiment(experiment: Experiment) -> Clients:
         overhead=tuple(2 * latency for latency in experiment.fleet.per_client_latency()),
         samples=(1,) * len(fleet),
         steps=_most_steps(scheduling),
-        remark="The file's data are not loaded, so all clients count with as many samples.",
+        remark=SAME_SAMPLES,
     ).checked()
 
 
@@ -85,7 +86,7 @@ def clients_in_csv(path: Path) -> Clients:
     """
     paces = tuple(median(own) for own in paces_by_name(path).values())
     nothing, alike = (0.0,) * len(paces), (1,) * len(paces)
-    return Clients(paces=paces, overhead=nothing, samples=alike).checked()
+    return Clients(paces=paces, overhead=nothing, samples=alike, remark=SAME_SAMPLES).checked()
 
 
 def clients_in_run(folder: Path) -> Clients:

@@ -74,7 +74,7 @@ def _clients(
     samples: str | None,
     steps: int | None,
 ) -> "Clients":
-    from fedcompass.advice.clients import Clients
+    from fedcompass.advice.clients import SAME_SAMPLES, Clients
 
     if (source is None) == (paces is None):
         raise SettingsError("give either a run's folder or a file, or --paces 0.1,0.2,…")
@@ -83,13 +83,15 @@ def _clients(
     else:
         seconds = parse_numbers("--paces", paces or "")
         nothing = (0.0,) * len(seconds)
-        found = Clients(paces=seconds, overhead=nothing, samples=(1,) * len(seconds))
+        alike = (1,) * len(seconds)
+        found = Clients(paces=seconds, overhead=nothing, samples=alike, remark=SAME_SAMPLES)
     count = len(found.paces)
     return replace(
         found,
         overhead=found.overhead if overhead is None else _each("overhead", overhead, count),
         samples=found.samples if samples is None else _whole(_each("samples", samples, count)),
         steps=found.steps if steps is None else steps,
+        remark="" if samples is not None and found.remark == SAME_SAMPLES else found.remark,
     ).checked()
 
 
