@@ -264,18 +264,18 @@ def test_the_advised_strategy_is_shown_with_the_settings_advised() -> None:
         assert shown["uploads"] > usual.uploads  # of fewer steps
 
 
+@pytest.mark.parametrize("name", ["metronome", "fedbuff"])
 @pytest.mark.parametrize("piece", ["calibrated = true", "staleness_window = 5"])
 def test_a_piece_of_the_files_that_makes_up_for_absent_clients_stays(
-    tmp_path: Path, piece: str
+    tmp_path: Path, name: str, piece: str
 ) -> None:
     file = tmp_path / "own.toml"
     fleet = "clients = 5\npaces = [0.01, 0.1, 0.4, 0.4, 2.0]"
-    file.write_text(f'[fleet]\n{fleet}\n[strategy]\nname = "metronome"\n{piece}\n')
-    command = told(str(file))["advice"]["command"]
-    assert command.endswith("--set strategy.absent=skip")
-    _, _, assignments = options_of(command)
-    given = dict(assignment.split("=") for assignment in assignments)
-    experiment_from(file, None, {"strategy.name": "metronome", **given})
+    file.write_text(f'[fleet]\n{fleet}\n[strategy]\nname = "{name}"\n{piece}\n')
+    advice = told(str(file))["advice"]
+    assert advice["command"].endswith("--set strategy.absent=skip")
+    assert advice["settings"]["absent"] == "skip"
+    assert advice["reasons"][-1].endswith("makes up for absent clients, so absent stays skip.")
 
 
 def test_where_catch_up_is_not_advised_the_files_is_switched_off(tmp_path: Path) -> None:

@@ -112,6 +112,17 @@ def test_a_run_whose_clients_all_left_for_good_broke_off() -> None:
     assert trouble(result.summary) == "broke off at 4.0 s of 6 s: nobody is left to train"
 
 
+def test_a_run_whose_clients_are_too_few_for_a_merge_broke_off_and_says_so() -> None:
+    left = {"dropouts": [[client, 1.0 + client] for client in range(2)]}
+    strategy = {"name": "fedbuff", "steps": 5, "buffer_size": 2, "merge_at_least": 3}
+    given = experiment("fedbuff", fleet=left, strategy=strategy)
+    result = simulate(given, problem=problem(), executor="none")
+    assert result.summary["ended"] == "too few left"
+    said = trouble(result.summary)
+    assert said is not None
+    assert said.endswith("s of 6 s: too few are left for a merge (merge_at_least), and wait")
+
+
 def test_a_run_that_waits_for_clients_to_return_did_not_break_off() -> None:
     away = experiment(fleet={"dropouts": [[client, 1.0, 99.0] for client in range(4)]})
     assert simulate(away, problem=problem(), executor="none").summary["ended"] == "horizon"

@@ -230,6 +230,8 @@ class Watched:
         if not roster.parked:
             return
         assert roster.held
+        own = [fold.client for folds in self.buffers.values() for fold in folds]
+        assert all(own.count(client) >= 2 for client in roster.parked), "one waits for nothing"
         for_any = {*roster.held, GENERAL}
         waiting = [one for buffer in self.buffers.keys() & for_any for one in self.buffers[buffer]]
         clients = {fold.client for fold in waiting}

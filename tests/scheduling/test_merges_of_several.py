@@ -129,6 +129,62 @@ def test_a_late_answer_that_makes_a_held_merge_possible_lets_all_go_on() -> None
     assert {one.client for one in merged if isinstance(one, StartTraining)} == {"a", "b", "c"}
 
 
+def test_one_that_comes_back_with_two_updates_waiting_is_parked_too() -> None:
+    scheduler = three_together()
+    two_go_on_without_the_third(scheduler)
+    assert tell(scheduler, lost(120.0, "a"), joined("a", 121.0)) == []
+    assert list(scheduler.roster.parked) == ["b", "a"]
+    tell(scheduler, joined("c", 122.0))
+    merged = tell(scheduler, arrived(127.0, "c", scheduler.roster.last_task, 20))
+    starts = {one.client: one.group for one in merged if isinstance(one, StartTraining)}
+    assert starts.keys() == {"a", "b", "c"}
+    assert starts["a"] is None  # its pace is unknown again: it warms up
+
+
+def test_one_whose_updates_are_merged_goes_on_though_another_merge_is_held() -> None:
+    """Two groups are due within one event: the first is enough for a merge, the second is not."""
+    scheduler = compass(min_clients=1, merge_at_least=2)
+    b, d, e = (joined(client) for client in "bde")
+    tell(scheduler, b, d, e)
+    roster = scheduler.roster
+    roster.unmerged = {
+        7: [fold(1.0, "d", 90, 20, 7, THIRD), fold(2.0, "d", 91, 20, 7, THIRD)],
+    }
+    roster.held, roster.parked = [7], {"d": None, "b": None}
+    for client in ("b", "d"):
+        roster.members[client].task = None
+    said = tell(scheduler, lost(3.0, "e"))
+    assert [one.client for one in said if isinstance(one, StartTraining)] == ["b"]
+    assert list(roster.parked) == ["d"]
+
+
+def test_an_update_that_comes_back_gives_no_commands_though_a_merge_could_be_made() -> None:
+    """It comes in the midst of a merge: nobody would carry them out."""
+    scheduler = three_together()
+    two_go_on_without_the_third(scheduler)
+    tell(scheduler, joined("c", 113.0))
+    returned = UpdateReturned(at=113.0, client="c", task=1, staleness=0, share=THIRD, steps=20)
+    assert tell(scheduler, returned) == []
+    answer = arrived(118.0, "c", scheduler.roster.last_task, 20)
+    assert any(isinstance(one, Commit) for one in tell(scheduler, answer))
+
+
+def test_a_buffer_of_fedbuffs_that_is_held_grows_by_two_updates_of_each_client() -> None:
+    scheduler = Scheduler(
+        strategy("fedbuff", steps=10, buffer_size=2, merge_at_least=3).new_policy()
+    )
+    tell(scheduler, joined("a"), joined("b"))
+    for at in (1.0, 2.0, 3.0, 4.0):
+        for client in ("a", "b"):
+            task = scheduler.outstanding(client)
+            if task is not None:
+                tell(scheduler, arrived(at, client, task.task, 10))
+    assert [one.client for one in scheduler.pending()] == ["a", "b", "a", "b"]
+    assert list(scheduler.roster.parked) == ["a", "b"]
+    said = tell(scheduler, joined("c", 5.0), arrived(6.0, "c", 5, 10))
+    assert {one.client for one in said if isinstance(one, StartTraining)} == {"a", "b", "c"}
+
+
 def test_who_is_parked_survives_a_restart_and_may_leave() -> None:
     scheduler = three_together()
     two_go_on_without_the_third(scheduler)

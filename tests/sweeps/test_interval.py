@@ -33,6 +33,7 @@ def test_of_very_many_seeds_it_is_the_usual_percentiles() -> None:
     assert log(found.high) == pytest.approx(mean(values) + half, abs=0.1 * half)
 
 
-def test_one_seed_tells_nothing_of_the_spread() -> None:
+def test_one_seed_in_a_cell_tells_nothing_of_its_spread() -> None:
     assert not over_seeds([{0: 0.7}, {0: 0.2}]).is_known
-    assert over_seeds([{0: 0.7}, {0: 0.2, 1: 0.1}]).is_known
+    assert not over_seeds([{0: 0.7}, {0: 0.2, 1: 0.1}]).is_known
+    assert over_seeds([{0: 0.7, 1: 0.3}, {0: 0.2, 1: 0.1}]).is_known

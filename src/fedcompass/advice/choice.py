@@ -12,6 +12,7 @@ from fedcompass.advice.scheduled import (
     usual_settings,
     waiting_in_rounds,
 )
+from fedcompass.number_text import number_of
 from fedcompass.theory import beat_shares, equilibrium_groups
 from fedcompass.vocabulary import Seconds, Steps
 
@@ -131,7 +132,8 @@ def _about_clients(kind: FleetKind, clients: Clients, scheduled: list[Scheduled]
     by_name = {one.strategy: one for one in scheduled}
     compass, beats, groups = by_name["fedcompass"], by_name["metronome"], _groups(clients)
     share = waiting_in_rounds(clients)
-    waiting = f"In rounds of {clients.steps} steps (FedAvg) these clients wait {share:.0%}"
+    rounds = number_of(clients.steps, "step")
+    waiting = f"In rounds of {rounds} (FedAvg) these clients wait {share:.0%}"
     if len(clients.paces) == 1:
         return "One client waits for nobody, whatever the strategy."
     if kind == "alike":
@@ -139,8 +141,10 @@ def _about_clients(kind: FleetKind, clients: Clients, scheduled: list[Scheduled]
     if kind == "one straggler":
         rest = _waiting_without_slowest(clients.task_seconds())
         return f"{waiting} of their time; without the slowest they would wait {rest:.0%}."
-    if all(one.most_updates - one.fewest_updates <= 1 for one in (compass, beats)):
+    if all(0.9 * one.most_updates <= one.fewest_updates + 1 for one in (compass, beats)):
         return f"{waiting} of their time; FedCompass and Metronome let all of them answer together."
+    if compass.fewest_updates == 0 or beats.fewest_updates == 0:
+        return f"{waiting} of their time."
     apart = f"; they are too far apart for one group of FedCompass, which makes {groups} and"
     return (
         f"{waiting} of their time{apart if groups > 1 else '; FedCompass'} merges "

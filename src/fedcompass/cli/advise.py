@@ -23,6 +23,7 @@ __all__ = ["advise"]
 
 _WIDTH = 96
 _NAMED = 5  # runs in an error's line
+_PIECES = ("calibrated", "since_last", "staleness_window")  # combine with absent = skip alone
 _ROUNDS = 8  # of a client of mean pace, for a first try
 
 
@@ -57,6 +58,8 @@ def advise(
 
     clients = _clients(source, paces, overhead, samples, steps)
     advice = choose(clients)
+    if source is not None and source.is_file() and not _is_csv(source):
+        advice = _beside_pieces(source, advice)
     command = shlex.join(_command(source, clients, advice, has_overhead=overhead is not None))
     if as_json:
         print(json.dumps(_record(clients, advice, command)))
@@ -180,26 +183,29 @@ def _left_out(source: Path | None, clients: "Clients") -> str:
 
 
 def _on_experiment(file: Path, advice: "Advice") -> list[str]:
-    """With `run`; with `compare`, which leaves out what a strategy lacks, where `run` refuses.
-
-    A piece in the file that makes up for absent clients itself stays, and `absent` is left to it.
-    """
+    """With `run`; with `compare`, which leaves out what a strategy lacks, where `run` refuses."""
     from fedcompass.cli.setting_options import experiment_from
 
-    def is_allowed(settings: dict[str, Any]) -> bool:
-        given = {f"strategy.{key}": value for key, value in flat(settings).items()}
-        try:
-            experiment_from(file, None, {"strategy.name": advice.strategy, **given})
-        except SettingsError:
-            return False
-        return True
+    steps = _steps(advice.settings)
+    try:
+        experiment_from(file, None, {"strategy.name": advice.strategy})
+    except SettingsError:
+        chosen = ["--strategies", advice.strategy, "--seeds", "1", *steps]
+        return ["fedcompass", "compare", str(file), *chosen]
+    return ["fedcompass", "run", str(file), "--strategy", advice.strategy, *steps]
 
-    for settings in (advice.settings, advice.settings | {"absent": "skip"}):
-        if is_allowed(settings):
-            chosen = ["--strategy", advice.strategy, *_steps(settings)]
-            return ["fedcompass", "run", str(file), *chosen]
-    chosen = ["--strategies", advice.strategy, "--seeds", "1", *_steps(advice.settings)]
-    return ["fedcompass", "compare", str(file), *chosen]
+
+def _beside_pieces(file: Path, advice: "Advice") -> "Advice":
+    """Leave absent clients to a piece in the file that makes up for them itself."""
+    from fedcompass.experiment import read_experiment
+
+    given = read_experiment(file).get("strategy", {})
+    pieces = [piece for piece in _PIECES if given.get(piece)]
+    if advice.settings.get("absent") != "catch-up" or not pieces:
+        return advice
+    reason = f"The file's {pieces[0]} makes up for absent clients, so absent stays skip."
+    settings = {**advice.settings, "absent": "skip"}
+    return advice._replace(settings=settings, reasons=[*advice.reasons, reason])
 
 
 def _listed(numbers: "tuple[float, ...] | list[float]") -> str:

@@ -17,11 +17,11 @@ _NOTHING = "-"
 _MEANING = """\
 pairs: runs with the seed of one of {0}'s in the same cell; reached: of these, and of {0}'s; time:
 its time to the target over {0}'s, misses counted at the horizon: geometric mean over cells [95%
-interval by bootstrap over the seeds, from two on, each seed with its pairs in all cells; of fewer
-than five it is too narrow]; ahead: pairs in which it was faster, ties left out; uploads: to the
-target, likewise, where both reached it (and so bytes, where all send the same model); lead: how
-much better its best value of the target metric was {1}: mean over cells; waiting: mean over its
-runs"""
+interval by bootstrap over the seeds, from two on in every cell, each seed with its pairs in all
+cells; of fewer than five it is too narrow]; ahead: pairs in which it was faster, ties left out;
+uploads: to the target, likewise, where both reached it (and so bytes, where all send the same
+model); lead: how much better its best value of the target metric was {1}: mean over cells;
+waiting: mean over its runs"""
 _AT_THE_SOONER = "when the sooner of both had reached the target, or at the horizon"
 _AT = "by {:g} s, at most the target"
 

@@ -1,5 +1,6 @@
 """`fedcompass table`: a sweep's results as the paper's kind of tables."""
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +76,8 @@ def table(
         )
     if lead_at is not None and not paired:
         raise SettingsError("--lead-at is for --paired: give that, too, or leave it out")
+    if lead_at is not None and not isfinite(lead_at):
+        raise SettingsError(f"--lead-at is {lead_at}; allowed: seconds, such as 60")
     from fedcompass.cli.table_shapes import every_number, grids, listing, notes
     from fedcompass.sweeps.comparison import Comparison
 

@@ -47,10 +47,13 @@ class Compass(GroupDeadlines):
         )
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
-        """Warm up with Q_min steps, in no group (Algorithm 1, server, line 1)."""
+        """Warm up with Q_min steps, in no group (Algorithm 1, server, line 1).
+
+        One that came back may have updates that wait, and be parked.
+        """
         settings = self.settings
         steps = settings.min_steps if settings.warm_up == "min" else settings.max_steps
-        return [roster.start(member, steps, at) for member in members]
+        return [roster.start(one, steps, at) for one in members if not roster.is_parked(one)]
 
     def accept(
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
@@ -67,6 +70,7 @@ class Compass(GroupDeadlines):
         if group is None:  # it merged at its deadline
             return [
                 roster.fold(member, task, steps, at, GENERAL),
+                *roster.commit_held(at),
                 *self._assign(roster, member, at),
             ]
         fold = roster.fold(member, task, steps, at, group.id)

@@ -21,8 +21,9 @@ class Immediate(NoDeadlines):
         self._merge_after = merge_after  # K
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
-        """Start training at once."""
-        return [roster.start(member, self.settings.steps, at) for member in members]
+        """Start training at once, but for who is parked."""
+        steps = self.settings.steps
+        return [roster.start(one, steps, at) for one in members if not roster.is_parked(one)]
 
     def accept(
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
@@ -31,8 +32,7 @@ class Immediate(NoDeadlines):
         commands: list[Command] = [roster.fold(member, task, steps, at, GENERAL)]
         if len(roster.unmerged[GENERAL]) >= self._merge_after:
             commands.append(roster.commit((GENERAL,), at))
-        commands.append(roster.start(member, self.settings.steps, at))
-        return commands
+        return commands + self.begin(roster, [member], at)
 
     def forget(
         self, roster: Roster, member: Member, task: StartTraining | None, at: Seconds

@@ -74,8 +74,9 @@ class Metronome(GroupDeadlines):
         self._counted: dict[ClientId, ModelVersion] = {}  # up to which merge; only to catch up
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
-        """Warm up with Q_min steps, due at no beat."""
-        return [roster.start(member, self.settings.min_steps, at) for member in members]
+        """Warm up with Q_min steps, due at no beat; who is back may have to wait (parked)."""
+        steps = self.settings.min_steps
+        return [roster.start(one, steps, at) for one in members if not roster.is_parked(one)]
 
     def accept(
         self, roster: Roster, member: Member, task: StartTraining, steps: Steps, at: Seconds
@@ -92,7 +93,7 @@ class Metronome(GroupDeadlines):
             beat.arrived[member.client] = member
             return [fold, *self._stop_awaiting(roster, beat, member, at)]
         if self._has_begun:
-            return [fold, *self._assign(roster, [member], at)]
+            return [fold, *roster.commit_held(at), *self._assign(roster, [member], at)]
         self._waiting[member.client] = member
         return [fold, *self._begin_beats(roster, at)]
 

@@ -217,16 +217,19 @@ class Roster:
     def is_parked(self, member: Member) -> bool:
         """Whether a member must wait until what is held is merged; then it goes through `again`.
 
-        For a policy to ask before it gives another task. Without it updates from one and the same
+        For a policy to ask before it gives a task. Without it updates from one and the same
         version would pile up for as long as too few clients are there.
         """
-        if not self.held:
-            return False
-        own = sum(one.client == member.client for folds in self.unmerged.values() for one in folds)
-        if own < _MOST_HELD:
+        if not self._must_wait(member.client):
             return False
         self.parked[member.client] = None
         return True
+
+    def _must_wait(self, client: ClientId) -> bool:
+        if not self.held:
+            return False
+        own = sum(one.client == client for folds in self.unmerged.values() for one in folds)
+        return own >= _MOST_HELD
 
     def commit_held(self, at: Seconds) -> list[Commit | Hold]:
         """Merge what is held, if by now enough clients' updates wait for any merge."""
@@ -234,11 +237,11 @@ class Roster:
         return [self.commit(buffers, at)] if self.held and self._are_enough(buffers) else []
 
     def unpark(self) -> list[Member]:
-        """Those who waited for what was held, once nothing is."""
-        if self.held:
-            return []
-        members, self.parked = [self.members[client] for client in self.parked], {}
-        return members
+        """Those who need not wait any longer: their updates are merged, or nothing is held."""
+        free = [client for client in self.parked if not self._must_wait(client)]
+        for client in free:
+            del self.parked[client]
+        return [self.members[client] for client in free]
 
     def take_back(self, returned: UpdateReturned) -> None:
         """Let an update that a merge left out wait among those for any merge."""

@@ -45,7 +45,8 @@ class Scheduler:
     def handle(self, event: Event) -> list[Command]:
         """Take in one event and return what to do about it, in order.
 
-        Deadlines that are due before the event's time are carried out first.
+        Deadlines that are due before the event's time are carried out first. `UpdateReturned` gives
+        no commands.
 
         Raises:
             EventRefused: the event is impossible; nothing was changed.
@@ -53,10 +54,16 @@ class Scheduler:
         self._check(event)
         if event.at > self.now:
             self.now = event.at
+        if isinstance(event, UpdateReturned):  # within a merge: what follows waits for an event
+            return self._react(event)
+        overdue: list[Command] = []
         if self.policy.next_deadline < event.at - INSTANT:
             overdue = self.policy.pass_deadlines(self.roster, event.at - INSTANT)
-            return overdue + self._go_on(event.at) + self._react(event) + self._go_on(event.at)
-        return self._react(event) + self._go_on(event.at)
+            overdue += self._go_on(event.at)
+        commands = self._react(event)
+        if overdue or self.roster.parked:
+            return overdue + commands + self._go_on(event.at)
+        return commands
 
     def _go_on(self, at: Seconds) -> list[Command]:
         """Give those a task who waited for a merge that was held, if it is made or can be."""

@@ -5,19 +5,23 @@ from typing import Any, Literal, TypeAlias
 
 from fedcompass.number_text import number_of
 
-__all__ = ["BUDGETS_SPENT", "NOBODY_LEFT", "Ended", "broke_off", "trouble"]
+__all__ = ["BUDGETS_SPENT", "NOBODY_LEFT", "TOO_FEW_LEFT", "Ended", "broke_off", "trouble"]
 
-Ended: TypeAlias = Literal["horizon", "target", "max_updates", "nobody left", "budgets spent"]
-"""What ended a run. "nobody left": it broke off, since every client is gone or in quarantine;
-"budgets spent": every client left because its privacy budget is."""
+Ended: TypeAlias = Literal[
+    "horizon", "target", "max_updates", "nobody left", "too few left", "budgets spent"
+]
+"""What ended a run. "nobody left": it broke off, since every client is gone or in quarantine; "too
+few left": since those that are not wait for a merge that needs more of them; "budgets spent": every
+client left because its privacy budget is."""
 
 NOBODY_LEFT: Ended = "nobody left"
+TOO_FEW_LEFT: Ended = "too few left"
 BUDGETS_SPENT: Ended = "budgets spent"
 
 
 def broke_off(summary: Mapping[str, Any]) -> bool:
-    """Whether a run ended because nobody was left to train; records of old do not say."""
-    return summary.get("ended") == NOBODY_LEFT
+    """Whether a run ended since there was nobody to go on with; records of old do not say."""
+    return summary.get("ended") in (NOBODY_LEFT, TOO_FEW_LEFT)
 
 
 def trouble(summary: Mapping[str, Any]) -> str | None:
@@ -26,7 +30,10 @@ def trouble(summary: Mapping[str, Any]) -> str | None:
     parts = []
     if broke_off(summary):
         at, horizon = summary["virtual_seconds"], summary["horizon"]
-        parts.append(f"broke off at {at:.1f} s of {horizon:g} s: nobody is left to train")
+        why = "nobody is left to train"
+        if summary["ended"] == TOO_FEW_LEFT:
+            why = "too few are left for a merge (merge_at_least), and wait"
+        parts.append(f"broke off at {at:.1f} s of {horizon:g} s: {why}")
     if refused:
         parts.append(f"{number_of(refused, 'update')} refused for NaN or infinity")
     if excluded:

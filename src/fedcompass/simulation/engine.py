@@ -15,7 +15,7 @@ from fedcompass.errors import CheckpointError
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.simulation import happenings
 from fedcompass.simulation.budgets import Budgets
-from fedcompass.simulation.ending import BUDGETS_SPENT, NOBODY_LEFT, Ended
+from fedcompass.simulation.ending import BUDGETS_SPENT, NOBODY_LEFT, TOO_FEW_LEFT, Ended
 from fedcompass.simulation.evaluations import Evaluations
 from fedcompass.simulation.event_queue import EventQueue, Moment
 from fedcompass.simulation.executors import Executor, Job, TrainJob, TrainResult
@@ -130,6 +130,8 @@ class Simulation:
             return "target"
         if not self._nobody_is_left():
             return "horizon"
+        if self.coordinator.scheduler.roster.parked:
+            return TOO_FEW_LEFT
         return BUDGETS_SPENT if self.budgets.all_left else NOBODY_LEFT
 
     def _nobody_is_left(self) -> bool:

@@ -19,7 +19,7 @@ BySeed: TypeAlias = Mapping[int, float]
 class Interval:
     """A geometric mean of ratios, and where the true one lies with 95% confidence.
 
-    is_known: whether a cell has two seeds; without that nothing can be resampled.
+    is_known: whether every cell has two seeds; one that has not would seem sure.
     """
 
     mean: float
@@ -48,7 +48,7 @@ def over_seeds(cells: Sequence[BySeed]) -> Interval:
         used += pairs > 0
     tail = _tail(len(seeds))
     low, high = np.quantile(total / used, (tail, 1 - tail))
-    is_known = any(len(cell) > 1 for cell in cells)
+    is_known = all(len(cell) > 1 for cell in cells)
     return Interval(exp(mean(mean(cell.values()) for cell in cells)), exp(low), exp(high), is_known)
 
 

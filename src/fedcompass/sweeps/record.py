@@ -10,7 +10,7 @@ from fedcompass.error_text import told
 from fedcompass.errors import FedcompassError
 from fedcompass.finite_json import json_text
 from fedcompass.runs.curve import Curve
-from fedcompass.simulation.ending import NOBODY_LEFT, Ended
+from fedcompass.simulation.ending import NOBODY_LEFT, TOO_FEW_LEFT, Ended
 from fedcompass.vocabulary import ModelVersion, Seconds
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RunOutcome:
     @property
     def broke_off(self) -> bool:
         """Whether nobody was left to train."""
-        return self.ended == NOBODY_LEFT
+        return self.ended in (NOBODY_LEFT, TOO_FEW_LEFT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ class RunModel {
   get brokeOff() {
     const { summary, kind } = this.facts;
     if (!summary || kind !== "simulation") return false;
-    if (summary.ended !== undefined) return summary.ended === "nobody left";
+    if (summary.ended !== undefined) return ["nobody left", "too few left"].includes(summary.ended);
     const left = this.lanes.some((lane) => lane.doing === "busy" || lane.doing === "waiting");
     return this.lanes.length > 0 && !left && this.end < this.horizon;
   }
