@@ -33,6 +33,9 @@ from fedcompass.sweeps.sweep_file import Sweep
 ROOT = Path(__file__).parent.parent
 PAGE_FILE = ROOT / "docs" / "metronome-tables.md"
 PAGE_PICTURE = ROOT / "docs" / "figures" / "metronome-study.png"
+STRONGEST = "row=fedcompass +a 0.05, cost apart"
+REFERENCES = dict.fromkeys(("metronome-fresh", "metronome-iid", "metronome-paces"), STRONGEST)
+"""Of studies whose question is about another row than FedCompass as written."""
 _SECTION = re.compile(r"(<!-- study: tables -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -50,10 +53,19 @@ def _tables(study: Path) -> str:
     columns = next((axis for axis in ("goal", "fleet", "fleet.clients") if axis in axes), None)
     printed = StringIO()
     with redirect_stdout(printed):
-        table(study, output_format="markdown", columns=columns, paired=True, store=store)
+        table(
+            study,
+            output_format="markdown",
+            columns=columns,
+            paired=True,
+            store=store,
+            reference=REFERENCES.get(study.stem, "fedcompass"),
+        )
     command = f"fedcompass table studies/{study.name} --store results/{store.name} --paired"
     if columns is not None:
         command += f" --columns {columns}"
+    if study.stem in REFERENCES:
+        command += f" --reference '{REFERENCES[study.stem]}'"
     return f"\n## {study.stem}\n\n`{command}`\n\n{printed.getvalue().strip()}\n\n"
 
 

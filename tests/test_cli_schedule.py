@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 from fedcompass import __version__
+from fedcompass.errors import SettingsError
 from fedcompass.runs.replay import replay
 
 with warnings.catch_warnings():
@@ -138,6 +139,14 @@ client  beats  steps  waiting
      2      1     20       0%
      3      5     20       0%
 """
+
+
+def test_samples_decide_for_whom_a_beat_is_long_enough() -> None:
+    given = ("--strategy", "metronome", "--paces", "0.1,0.2,0.8", "--until", "20")
+    assert "a beat lasts 10;" in schedule(*given, "--samples", "45,45,10").output
+    assert "a beat lasts 16;" in schedule(*given, "--samples", "10,10,80").output
+    with pytest.raises(SettingsError, match="samples has 2 values for 3 paces; give one, or one"):
+        schedule(*given, "--samples", "1,2")
 
 
 def test_metronomes_schedule_has_beats_and_says_who_waits() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.options import parse_numbers
+from fedcompass.cli.options import for_each_client, parse_numbers, parse_samples
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 from fedcompass.number_text import number_of
@@ -91,8 +91,10 @@ def _clients(
     count = len(found.paces)
     return replace(
         found,
-        overhead=found.overhead if overhead is None else _each("overhead", overhead, count),
-        samples=found.samples if samples is None else _whole(_each("samples", samples, count)),
+        overhead=found.overhead
+        if overhead is None
+        else for_each_client("overhead", overhead, count),
+        samples=found.samples if samples is None else parse_samples(samples, count),
         steps=found.steps if steps is None else steps,
         remark="" if samples is not None and found.remark == SAME_SAMPLES else found.remark,
     ).checked()
@@ -125,19 +127,6 @@ def _no_run(folder: Path) -> str:
     runs = sorted({str(path.parent) for path in folder.glob("**/journal.jsonl")})
     more = f", and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
     return f"{told}; give one of those in it: {', '.join(runs[:_NAMED])}{more}" if runs else told
-
-
-def _each(option: str, text: str, count: int) -> tuple[float, ...]:
-    """As many numbers as clients; one stands for all."""
-    numbers = parse_numbers(f"--{option}", text)
-    return numbers * count if len(numbers) == 1 else numbers
-
-
-def _whole(numbers: tuple[float, ...]) -> tuple[int, ...]:
-    for number in numbers:
-        if not number.is_integer():
-            raise SettingsError(f"samples has {number:g}; allowed: whole numbers above 0")
-    return tuple(round(number) for number in numbers)
 
 
 def _command(

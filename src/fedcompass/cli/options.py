@@ -153,6 +153,34 @@ def parse_numbers(option: str, text: str) -> tuple[float, ...]:
         ) from None
 
 
+def for_each_client(name: str, text: str, clients: int) -> tuple[float, ...]:
+    """An option's numbers, as many as clients; one stands for all.
+
+    Raises:
+        SettingsError: it is something else.
+    """
+    numbers = parse_numbers(f"--{name}", text)
+    numbers = numbers * clients if len(numbers) == 1 else numbers
+    if len(numbers) != clients:
+        raise SettingsError(
+            f"{name} has {len(numbers)} values for {clients} paces; give one, or one for each"
+        )
+    return numbers
+
+
+def parse_samples(text: str, clients: int) -> tuple[int, ...]:
+    """The samples of each client.
+
+    Raises:
+        SettingsError: it is something else.
+    """
+    numbers = for_each_client("samples", text, clients)
+    for number in numbers:
+        if not number.is_integer() or number < 1:
+            raise SettingsError(f"samples has {number:g}; allowed: whole numbers above 0")
+    return tuple(map(int, numbers))
+
+
 def check_choice(option: str, value: str, allowed: Collection[str]) -> None:
     """Refuse a value that is not one of a few.
 

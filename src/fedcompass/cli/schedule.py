@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcompass.cli.options import check_choice, parse_numbers
+from fedcompass.cli.options import check_choice, parse_numbers, parse_samples
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import SettingsError
 
@@ -37,6 +37,9 @@ def schedule(
     covered: Annotated[
         float | None,
         typer.Option(help="ρ of metronome: clients with this share can do Q_min in a beat; 0.75."),
+    ] = None,
+    samples: Annotated[
+        str | None, typer.Option(help="Each client's samples: 500,1200,…; else all the same.")
     ] = None,
     overhead: Annotated[float, typer.Option(help="Time of each task beside its steps.")] = 0.0,
     change: Annotated[
@@ -75,11 +78,12 @@ def schedule(
     fleet = _fleet(paces, change or [], jitter, seed)
     chosen = _chosen(strategy, covered, min_steps, max_steps, latest=latest, min_clients=len(fleet))
     clients = [str(client) for client in range(len(fleet))]
+    weights = (1,) * len(fleet) if samples is None else parse_samples(samples, len(fleet))
     with ExitStack() as stack:
         journal, tally = _counted(chosen, record, stack, seed=seed, unit=unit)
         entries = timetable(
             Scheduler(chosen.new_policy()),
-            dict.fromkeys(clients, 1),
+            dict(zip(clients, weights, strict=True)),
             lambda client, local_round: fleet.seconds_per_step(int(client), local_round),
             until,
             dict.fromkeys(clients, overhead),
@@ -92,7 +96,7 @@ def schedule(
             return
         _print_table(rows, "beat" if strategy == "metronome" else "group")
     if strategy == "metronome":
-        print(f"\n{_waited(tally, until)}\n\n{_beats(chosen, fleet.paces, overhead)}")
+        print(f"\n{_waited(tally, until)}\n\n{_beats(chosen, fleet.paces, weights, overhead)}")
 
 
 def _fleet(paces: str, changes: Sequence[str], jitter: float, seed: int) -> "Fleet":
@@ -145,7 +149,9 @@ def _waited(tally: "Tally", until: float) -> str:
     )
 
 
-def _beats(chosen: "Strategy", paces: Sequence[float], overhead: float) -> str:
+def _beats(
+    chosen: "Strategy", paces: Sequence[float], samples: Sequence[int], overhead: float
+) -> str:
     """What each client does in a beat, from the paces alone."""
     from fedcompass.scheduling.metronome import MetronomeSettings
     from fedcompass.theory import beat_shares
@@ -157,6 +163,7 @@ def _beats(chosen: "Strategy", paces: Sequence[float], overhead: float) -> str:
         settings.min_steps,
         settings.max_steps,
         covered=settings.covered,
+        samples=samples,
         overhead=overhead,
     )
     rows = [

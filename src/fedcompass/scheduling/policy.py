@@ -84,9 +84,10 @@ class Policy(Protocol):
     Every method returns the commands it wants carried out, in order. `at` is the present time.
 
     Commands are made by the roster: `start`, `fold`, `commit`. Each changes the roster when it is
-    called, so call them in the order in which they are returned, and return every one. A policy
-    without deadlines inherits their three methods from `NoDeadlines`, one whose groups have some
-    from `GroupDeadlines`.
+    called, so call them in the order in which they are returned, and return every one. Where merges
+    wait for several clients, ask `roster.is_parked` before `start`. A policy without deadlines
+    inherits their three methods from `NoDeadlines`, one whose groups have some from
+    `GroupDeadlines`.
     """
 
     @property
