@@ -25,11 +25,13 @@ __all__ = [
     "Workers",
     "check_choice",
     "device_to_use",
+    "for_each_client",
     "named",
     "next_free",
     "parse_assignment",
     "parse_budget",
     "parse_numbers",
+    "parse_samples",
     "picture_file",
 ]
 
