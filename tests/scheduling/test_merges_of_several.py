@@ -142,7 +142,7 @@ def test_one_that_comes_back_with_two_updates_waiting_is_parked_too() -> None:
 
 
 def test_one_whose_updates_are_merged_goes_on_though_another_merge_is_held() -> None:
-    """Two groups are due within one event: the first is enough for a merge, the second is not."""
+    """Two merges due within one event, the first made and the second held, leave such a state."""
     scheduler = compass(min_clients=1, merge_at_least=2)
     b, d, e = (joined(client) for client in "bde")
     tell(scheduler, b, d, e)
