@@ -1,7 +1,10 @@
 """What is published: sdist and wheel are complete, and the wheel works in a fresh environment."""
 
+import json
+import re
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -66,6 +69,18 @@ def test_the_wheel_tells_what_it_is_and_where_to_read_on(wheel: Path) -> None:
     assert "Requires-Python: >=3.11" in told
 
 
+def test_a_wheel_names_a_repository_only_once_its_address_is_filled_in(wheel: Path) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^(?:# )?Repository = .*", text, re.MULTILINE)
+    urls = tomllib.loads(text)["project"]["urls"]
+    assert ("Repository" in urls) == (not line.startswith("#"))
+    with ZipFile(wheel) as archive:
+        metadata = archive.read(f"fedcompass-{__version__}.dist-info/METADATA").decode()
+    published = dict(re.findall(r"^Project-URL: (.+), (.+)$", metadata, re.MULTILINE))
+    assert published == urls
+    assert not [url for url in published.values() if "OWNER" in url]
+
+
 def test_the_sdist_has_tests_docs_and_what_builds_them(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {
@@ -73,6 +88,8 @@ def test_the_sdist_has_tests_docs_and_what_builds_them(sdist: Path) -> None:
             for name in archive.getnames()
         }
     wanted = {"LICENSE", "README.md", "Makefile", "constraints.txt", "mkdocs.yml", "docs/index.md"}
+    wanted |= {"SECURITY.md", "CITATION.cff", ".ci/run", ".github/workflows/ci.yml"}
+    wanted |= {".pre-commit-config.yaml"}
     assert wanted - names == set()
     assert "tests/test_packaging.py" in names
     assert not [name for name in names if name.startswith(("runs/", "site/", ".venv", "dist/"))]
@@ -100,3 +117,22 @@ def test_a_fresh_environment_has_the_bundled_data_the_page_and_the_papers_number
     run(command, "report", "kept", cwd=tmp_path)
     assert "<script" in (tmp_path / "kept" / "report.html").read_text(encoding="utf-8")
     assert "table-1" in run(command, "paper", "list", cwd=tmp_path)
+
+
+def test_a_fresh_environment_trains_the_default_run_and_keeps_its_record(
+    fresh: Path, tmp_path: Path
+) -> None:
+    command = (fresh / "fedcompass", "run", "--horizon", "3", "--executor", "serial")
+    output = run(*command, cwd=tmp_path)
+    assert output.startswith(
+        "run: runs/fedcompass-mnist-mini-seed0\nfedcompass on mnist-mini (mlp): 5 clients"
+    )
+    (steps,) = re.findall(r"^  local steps +(\d+) in 3 s of virtual time$", output, re.MULTILINE)
+    (top,) = re.findall(r"^  top accuracy +([\d.]+)% at ", output, re.MULTILINE)
+    folder = tmp_path / "runs" / "fedcompass-mnist-mini-seed0"
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert int(steps) > 100
+    assert float(top) > 20  # ten digits: 10 would be chance
+    assert summary["local_steps"] == int(steps)
+    assert (folder / "final.safetensors").is_file()
+    assert (folder / "report.html").is_file()
