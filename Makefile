@@ -7,7 +7,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .PHONY: run test coverage test-faults soak fuzz bench docs clean
 
 run: $(VENV)/.installed-run
-	$(BIN)/fedcompass compare
+	@$(BIN)/fedcompass compare
+	@echo "Next: . $(BIN)/activate && fedcompass advise --paces 0.1,0.2,0.9   (your clients' seconds per step)"
 
 test: $(VENV)/.installed-test
 	scripts/check

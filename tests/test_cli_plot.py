@@ -18,6 +18,7 @@ with warnings.catch_warnings():
 
 pytest.importorskip("matplotlib", reason="drawing needs the plot extra")
 
+ROOT = Path(__file__).parents[1]
 FOLD = {"command": "Commit", "at": 1.0, "version": 1, "buffers": [0]}
 
 
@@ -180,3 +181,35 @@ def test_runs_about_different_metrics_need_a_choice(tmp_path: Path) -> None:
 def test_ink_can_be_read_on_every_colour() -> None:
     assert [ink_on(colour) for colour in COLOURS] == ["white"] + ["black"] * 6
     assert paler("#000000") == "#8C8C8C"
+
+
+def test_times_of_a_sweep_show_every_seed_and_count_misses(tmp_path: Path) -> None:
+    picture = tmp_path / "times.svg"
+    study = ("studies/unequal-speeds.toml", "--store", "results/unequal-speeds.jsonl")
+    sweep, option, store = (str(ROOT / part) if "/" in part else part for part in study)
+    plot(sweep, option, store, "--what", "times", "-o", str(picture))
+    text = words(picture)
+    assert [text.index(name) for name in ("fedavg", "fedbuff", "fedcompass", "metronome")]
+    assert {"60 s, 9 of 20 reached", "15 s, 20 of 20 reached", "56%", "0%"} <= set(text)
+    assert "Time to accuracy at or above 80%: every seed, and the mean (bar)" in text
+    only = ("--where", "strategy.name=fed*")
+    plot(sweep, option, store, "--what", "times", *only, "-o", str(picture))
+    assert "metronome" not in words(picture)
+
+
+def test_times_are_of_one_comparison_along_one_axis(tmp_path: Path) -> None:
+    study, store = ROOT / "studies" / "metronome-iid.toml", ROOT / "results" / "metronome-iid.jsonl"
+    about = (str(study), "--store", str(store), "-o", str(tmp_path / "a.png"))
+    with pytest.raises(SettingsError, match=r"differ in .*; narrow them to one axis with --where"):
+        plot(*about, "--what", "times")
+    with pytest.raises(SettingsError, match="draws one comparison, not 2; give one"):
+        plot(str(study), *about, "--what", "times")
+    with pytest.raises(SettingsError, match="--from and --until do not go with times"):
+        plot(*about, "--what", "times", "--until", "3")
+    with pytest.raises(SettingsError, match="--where and --store go with --what times, not with"):
+        plot(*about, "--what", "timeline")
+    empty = tmp_path / "none.jsonl"
+    empty.touch()
+    study = ROOT / "studies" / "unequal-speeds.toml"
+    with pytest.raises(SettingsError, match="none of these is done"):
+        plot(str(study), "--store", str(empty), "--what", "times", "-o", str(tmp_path / "a.png"))

@@ -26,8 +26,8 @@ def plan_of(study: str) -> list[Planned]:
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_a_study_judges_on_seeds_that_nothing_was_chosen_with(path: Path) -> None:
     plan = plan_of(path.stem)
-    is_fresh = path.stem in ("metronome-fresh", "metronome-iid")
-    judged = range(30, 50) if is_fresh else range(20, 30)
+    fresh = {"metronome-fresh": (30, 50), "metronome-iid": (30, 50), "unequal-speeds": (50, 70)}
+    judged = range(*fresh.get(path.stem, (20, 30)))
     assert {planned.experiment.seed for planned in plan} <= set(judged)
     assert len({planned.experiment.key() for planned in plan}) == len(plan)
 
@@ -43,7 +43,8 @@ def test_every_row_is_judged_by_one_horizon_and_has_one_setting_in_all_cells(pat
             for key, value in planned.experiment.strategy.items()
             if key != "buffer_size"  # the paper's, by the number of clients
         }
-        assert settings.setdefault(planned.labels["row"], strategy) == strategy
+        row = planned.labels.get("row", strategy["name"])
+        assert settings.setdefault(row, strategy) == strategy
     assert len(horizons) == 1
 
 

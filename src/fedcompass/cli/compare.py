@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 _REFERENCE = "fedcompass"
+_NOT_EVERYWHERE = (
+    "Metronome has no lead everywhere: with equal speeds FedAvg in short rounds is faster, with "
+    "data that are alike FedCompass with a smaller Q_min (docs/metronome.md)."
+)
 _PROFILES = {
     "paper": "the FedCompass paper's where none are given",
     "as-run": "the FedCompass paper's as its authors' code ran it where none are given",
@@ -48,7 +52,7 @@ def compare(
         typer.Option(
             help="Names with commas between; others are compared to fedcompass or the first."
         ),
-    ] = "fedavg,fedasync,fedbuff,fedat,fedcompass",
+    ] = "fedavg,fedasync,fedbuff,fedat,fedcompass,metronome",
     seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1, as they come.", min=1)] = 3,
     assignments: opt.SetKeys = None,
     name: Annotated[str | None, typer.Option(help="Name of the folder under runs/.")] = None,
@@ -244,6 +248,8 @@ def _show(comparison: "Comparison", experiment: "Experiment", root: Path) -> Non
     print(_meaning(comparison, experiment))
     if experiment.target is None:
         print("There is no target; --target VALUE shows the times to it.")
+    if "metronome" in comparison.results.axes["strategy.name"]:
+        print(wrapped(_NOT_EVERYWHERE))
     print(f"Every run's journal, curve and model: {root}")
     print(f"To look at them: {reported(root)}")
     for line in notes(comparison):

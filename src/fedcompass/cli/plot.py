@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["plot"]
 
 _SETTINGS = ("partition", "fleet")
-_KINDS = ("timeline", "accuracy", "staleness", *_SETTINGS)
+_KINDS = ("timeline", "accuracy", "staleness", "times", *_SETTINGS)
 _NARROWEST, _WIDEST = 1.5, 40.0  # inches
 
 
@@ -27,7 +27,8 @@ def plot(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Runs' folders, or folders of such folders as `compare` writes them.",
+            help="Runs' folders, or folders of such folders as `compare` writes them; for times "
+            "a comparison's folder, a sweep's TOML file or a file of results.",
             show_default=False,
         ),
     ],
@@ -45,15 +46,30 @@ def plot(
     ] = None,
     width: Annotated[
         float | None,
-        typer.Option(help="Inches: 3.5, a column, unless given; of a timeline 7, a page."),
+        typer.Option(help="Inches: 3.5, a column, unless given; of timeline and times 7, a page."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="times: AXIS=LABEL, only these (* is any text); several narrow further."),
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="times: a sweep's file of results, if it is elsewhere.")
     ] = None,
 ) -> None:
     """Draw runs for a paper: who trained when, how accuracy rose, how stale updates were.
+
+    `--what times` compares strategies: the time to the target and the share of time spent waiting,
+    with every seed.
 
     Runs that differ only in their seed become one curve: their mean, with a band of one standard
     deviation. Text stays text in .pdf and .svg files, and colours differ for all eyes.
     """
     _check(what, metric, start, end, width)
+    if what == "times":
+        _draw_times(runs, output, width, where or [], store)
+        return
+    if where or store:
+        raise SettingsError(f"--where and --store go with --what times, not with {what}")
     from fedcompass.report.figures.run_records import read_runs
     from fedcompass.report.figures.style import COLUMN, PAGE, Picture, check_picture
 
@@ -74,12 +90,29 @@ def _check(
         raise SettingsError(f"--metric goes with --what accuracy, not with {what}; leave it out")
     if what in _SETTINGS and (start or end is not None or width is not None):
         raise SettingsError(f"--from, --until and --width do not go with {what}; leave them out")
+    if what == "times" and (start or end is not None):
+        raise SettingsError("--from and --until do not go with times; leave them out")
     if not 0 <= start < (inf if end is None else end):
         raise SettingsError(
             f"--from is {start:g} and --until {end}; allowed: a part of the run, from 0 on"
         )
     if width is not None and not _NARROWEST <= width <= _WIDEST:
         raise SettingsError(f"--width is {width:g}; allowed: {_NARROWEST:g} to {_WIDEST:g} inches")
+
+
+def _draw_times(
+    sources: list[Path], output: Path, width: float | None, where: list[str], store: Path | None
+) -> None:
+    from fedcompass.cli.table import narrowed, results_of
+    from fedcompass.report.figures.style import PAGE, check_picture
+    from fedcompass.report.figures.times import draw_times
+
+    check_picture(output)
+    if len(sources) != 1:
+        raise SettingsError(f"--what times draws one comparison, not {len(sources)}; give one")
+    results = narrowed(results_of(sources[0], store), where)
+    with picture_file(output):
+        draw_times(results, output, width or PAGE)
 
 
 def _draw(

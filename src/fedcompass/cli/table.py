@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedcompass.sweeps.formats import TextTable
     from fedcompass.sweeps.results import Results
 
-__all__ = ["table"]
+__all__ = ["narrowed", "results_of", "table"]
 
 _FORMATS = ("text", "csv", "markdown", "latex")
 _METRICS = ("time", "accuracy")
@@ -81,7 +81,7 @@ def table(
     from fedcompass.cli.table_shapes import every_number, grids, listing, notes
     from fedcompass.sweeps.comparison import Comparison
 
-    results = _narrowed(_results(source, store), where or [])
+    results = narrowed(results_of(source, store), where or [])
     comparison = Comparison(results.whole_seeds() if whole_seeds else results, reference)
     if paired:
         from fedcompass.cli.paired_table import paired_shapes
@@ -102,7 +102,12 @@ def _axes(text: str | None) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()] if text else []
 
 
-def _results(source: Path, store: Path | None) -> "Results":
+def results_of(source: Path, store: Path | None) -> "Results":
+    """What a sweep's file, a store, or the folder of either has.
+
+    Raises:
+        SettingsError: there are no results.
+    """
     from fedcompass.cli.sweep import RESULTS, SWEEP_FILE, usual_store
     from fedcompass.sweeps.results import Results
     from fedcompass.sweeps.store import Store
@@ -118,7 +123,12 @@ def _results(source: Path, store: Path | None) -> "Results":
     return Results.of_plan(sweep.plan(), results) if sweep else Results.of_store(results)
 
 
-def _narrowed(results: "Results", where: list[str]) -> "Results":
+def narrowed(results: "Results", where: list[str]) -> "Results":
+    """The results that every AXIS=LABEL fits.
+
+    Raises:
+        SettingsError: one names no axis, or no label of it.
+    """
     for one in where:
         axis, equals, label = one.partition("=")
         if not equals:
