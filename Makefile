@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 run: $(VENV)/.installed-run
 	@$(BIN)/fedcompass compare
-	@echo "Next: . $(BIN)/activate && fedcompass advise --paces 0.1,0.2,0.9   (your clients' seconds per step)"
+	@echo "Next: . $(BIN)/activate && fedcompass advise --paces 0.1,0.2,0.25,0.4,0.9   (your clients' seconds per step)"
 
 test: $(VENV)/.installed-test
 	scripts/check

@@ -70,7 +70,7 @@ def test_it_names_only_commands_that_exist() -> None:
     text = "".join(blocks("") + blocks("sh") + re.findall(r"`(fedcompass [^`]*)`", README))
     named = set(re.findall(r"fedcompass ([a-z]+)", text))
     known = CliRunner().invoke(app, ["--help"]).output
-    assert {"deploy", "advise", "compare", "sweep"} <= named
+    assert {"deploy", "advise", "compare"} <= named
     assert all(re.search(rf"^  {name}\b", known, flags=re.MULTILINE) for name in named)
 
 

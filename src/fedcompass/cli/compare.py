@@ -33,8 +33,9 @@ __all__ = ["compare"]
 
 _REFERENCE = "fedcompass"
 _NOT_EVERYWHERE = (
-    "Metronome has no lead everywhere: with equal speeds FedAvg in short rounds is faster, with "
-    "data that are alike FedCompass with a smaller Q_min (docs/metronome.md)."
+    "Metronome is not the fastest everywhere: with five clients or equal speeds FedAvg in short "
+    "rounds (--steps 4) is as fast or faster, with data that are alike a tuned FedCompass is "
+    "(docs/metronome.md)."
 )
 _PROFILES = {
     "paper": "the FedCompass paper's where none are given",
