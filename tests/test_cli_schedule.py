@@ -172,6 +172,22 @@ def test_a_beat_is_as_long_as_asked_for() -> None:
     assert "a beat lasts 2;" in schedule(*fleet, "--covered", "0.5").output
 
 
+def test_both_readings_of_create_group_can_be_looked_at() -> None:
+    fleet = ["--paces", "0.1,1,2", "--until", "40", "--json"]
+    chosen = {
+        reading: [json.loads(line) for line in schedule(*fleet, *options).output.splitlines()]
+        for reading, options in {
+            "default": [],
+            "clamp": ["--create-group", "clamp"],
+            "pass-over": ["--create-group", "pass-over"],
+        }.items()
+    }
+    assert chosen["default"] == chosen["clamp"]
+    # Client 2's group is back after 200 steps of client 1 or more, client 0's after 20 at most.
+    steps = {reading: dispatched(entries, 40.0)[-1][1] for reading, entries in chosen.items()}
+    assert steps == {"default": 100, "clamp": 100, "pass-over": 20}
+
+
 def test_a_schedule_by_metronome_is_kept_for_the_report(tmp_path: Path) -> None:
     folder = tmp_path / "idea"
     fleet = ["--strategy", "metronome", "--paces", "0.01,0.1,0.4,2.0", "--until", "16"]
@@ -253,6 +269,14 @@ def test_jitter_follows_the_seed() -> None:
         (
             ["--paces", "1", "--until", "3", "--covered", "0.5"],
             "--covered is 0.5, but fedcompass has no beats; leave it out",
+        ),
+        (
+            ["--paces", "1", "--until", "3", "--strategy", "metronome", "--create-group", "clamp"],
+            "--create-group is 'clamp', but metronome has no groups; leave it out",
+        ),
+        (
+            ["--paces", "1", "--until", "3", "--create-group", "skip"],
+            "create_group is 'skip'; allowed: one of 'clamp', 'pass-over'",
         ),
         (
             ["--paces", "1", "--until", "3", "--strategy", "metronome", "--covered", "2"],

@@ -1,5 +1,7 @@
 """Short words for conversations with a scheduler: events in, whole lists of commands out."""
 
+from typing import Literal
+
 from fedcompass.scheduling.commands import (
     DIRECT,
     Command,
@@ -40,6 +42,7 @@ def compass(
     pace: PaceSettings | None = None,
     quarantine_after: int = 3,
     merge_at_least: int = 1,
+    create_group: Literal["clamp", "pass-over"] = "clamp",
 ) -> Scheduler:
     """Compass with the settings of the paper's figures."""
     settings = CompassSettings(
@@ -51,6 +54,7 @@ def compass(
         pace=pace or PaceSettings(),
         quarantine_after=quarantine_after,
         merge_at_least=merge_at_least,
+        create_group=create_group,
     )
     return Scheduler(Compass(settings))
 

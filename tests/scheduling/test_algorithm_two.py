@@ -47,12 +47,22 @@ def to_join(
     return max(choices)[::-1] if choices else None
 
 
-def to_create(ends: Sequence[tuple[float, float]], allowed: range, pace: float, now: float) -> int:
+def to_create(
+    ends: Sequence[tuple[float, float]],
+    allowed: range,
+    pace: float,
+    now: float,
+    *,
+    passes_over: bool,
+) -> int:
     """The most steps that end before the last return of an open group, within what is allowed.
 
     `ends` are the open groups: when each ends, and its fastest client's time for the most steps.
+    Passed over are returns by which more steps than the most could end.
     """
     returns = [end + again for end, again in ends if end - now > TOLERANCE]
+    if passes_over:
+        returns = [at for at in returns if not fits(allowed[-1] + 1, pace, at - now)]
     if not returns:
         return allowed[-1]
     in_time = [steps for steps in allowed if fits(steps, pace, max(returns) - now)]
@@ -65,11 +75,19 @@ def check_assignments(
     *,
     join_up_to: float = 1.0,
     aim_at_deadline: bool = False,
+    passes_over: bool = False,
 ) -> None:
     """Assign the clients one after the other; every group and every number of steps is checked."""
     least, most = steps[0], steps[0] + steps[1]
     joined_at_most = int(join_up_to * most + TOLERANCE)
-    groups = OpenGroups(least, most, LATEST, join_up_to=join_up_to, aim_at_deadline=aim_at_deadline)
+    groups = OpenGroups(
+        least,
+        most,
+        LATEST,
+        join_up_to=join_up_to,
+        aim_at_deadline=aim_at_deadline,
+        passes_over=passes_over,
+    )
     paces: dict[str, float] = {}
     now = 0.0
     for number, (pace, delay, merges) in enumerate(clients):
@@ -91,7 +109,8 @@ def check_assignments(
         if joined is not None:
             assert (group.id, given_steps, opened) == (*joined, False)
             continue
-        assert (given_steps, opened) == (to_create(ends, range(least, most + 1), pace, now), True)
+        created = to_create(ends, range(least, most + 1), pace, now, passes_over=passes_over)
+        assert (given_steps, opened) == (created, True)
         assert group.id not in {other.id for other in present}
         assert list(groups) == [*present, group], "groups are kept in order of opening"
         seconds = given_steps * pace
@@ -116,8 +135,21 @@ def test_clients_are_assigned_by_the_papers_rule(
     check_assignments(steps, clients)
 
 
+@settings(max_examples=5 * settings().max_examples)
 @given(steps=RANGES, clients=st.lists(CLIENTS, min_size=1, max_size=25))
-def test_clients_are_assigned_by_the_rule_with_both_habits_of_the_authors(
+@example(
+    # The third aims at the quick second's return: the first returns after 390 of its steps.
+    steps=(20, 80),
+    clients=[(1.0, 0.0, False), (0.1, 0.0, False), (0.5, 5.0, False)],
+)
+def test_clients_are_assigned_by_the_papers_rule_in_the_words_of_its_text(
     steps: tuple[int, int], clients: list[tuple[float, float, bool]]
 ) -> None:
-    check_assignments(steps, clients, join_up_to=1.2, aim_at_deadline=True)
+    check_assignments(steps, clients, passes_over=True)
+
+
+@given(steps=RANGES, clients=st.lists(CLIENTS, min_size=1, max_size=25), passes_over=st.booleans())
+def test_clients_are_assigned_by_the_rule_with_the_habits_of_the_authors(
+    steps: tuple[int, int], clients: list[tuple[float, float, bool]], passes_over: bool
+) -> None:
+    check_assignments(steps, clients, join_up_to=1.2, aim_at_deadline=True, passes_over=passes_over)

@@ -199,6 +199,7 @@ class CompassInAnyOrder(AnyOrder):
         min_clients=FEW,
         quarantine_after=FEW,
         merge_at_least=FEW,
+        create_group=st.sampled_from(["clamp", "pass-over"]),
         pace=PACES,
     )
     def compass(
@@ -209,6 +210,7 @@ class CompassInAnyOrder(AnyOrder):
         min_clients: int,
         quarantine_after: int,
         merge_at_least: int,
+        create_group: Literal["clamp", "pass-over"],
         pace: PaceSettings,
     ) -> None:
         settings = CompassSettings(
@@ -218,6 +220,7 @@ class CompassInAnyOrder(AnyOrder):
             min_clients=min_clients,
             quarantine_after=quarantine_after,
             merge_at_least=merge_at_least,
+            create_group=create_group,
             pace=pace,
         )
         self.begin(lambda: Compass(settings), min_steps, min_steps + extra)

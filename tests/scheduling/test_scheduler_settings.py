@@ -23,6 +23,7 @@ def test_the_defaults() -> None:
         "latest": 1.2,
         "join_up_to": 1.0,
         "aim": "expected",
+        "create_group": "clamp",
         "warm_up": "min",
         "min_clients": 1,
         "weights": "samples",
@@ -53,6 +54,11 @@ def test_the_defaults() -> None:
             CompassSettings,
             {"aim": "noon"},
             "aim is 'noon'; allowed: one of 'expected', 'latest'",
+        ),
+        (
+            CompassSettings,
+            {"create_group": "skip"},
+            "create_group is 'skip'; allowed: one of 'clamp', 'pass-over'",
         ),
         (CompassSettings, {"min_clients": 0}, f"min_clients is 0; {WHOLE}"),
         (CompassSettings, {"quarantine_after": 0}, f"quarantine_after is 0; {WHOLE}"),
@@ -93,7 +99,7 @@ def test_a_value_out_of_range_is_refused_with_its_field_and_what_is_allowed(
             "max_step",
             "compass has no setting 'max_step' (did you mean 'max_steps'?); it has: min_clients, "
             "weights, merge_at_least, quarantine_after, pace, min_steps, max_steps, latest, "
-            "join_up_to, aim, warm_up",
+            "join_up_to, aim, create_group, warm_up",
         ),
         (
             BufferedSettings,

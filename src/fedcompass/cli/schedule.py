@@ -38,6 +38,13 @@ def schedule(
         float | None,
         typer.Option(help="ρ of metronome: clients with this share can do Q_min in a beat; 0.75."),
     ] = None,
+    create_group: Annotated[
+        str | None,
+        typer.Option(
+            help="Of fedcompass: clamp (the default) or pass-over, the paper's two readings of "
+            "CreateGroup."
+        ),
+    ] = None,
     samples: Annotated[
         str | None, typer.Option(help="Each client's samples: 500,1200,…; else all the same.")
     ] = None,
@@ -76,7 +83,15 @@ def schedule(
         if not 0 <= value < inf:
             raise SettingsError(f"--{option} is {value}; allowed: a finite time of at least 0")
     fleet = _fleet(paces, change or [], jitter, seed)
-    chosen = _chosen(strategy, covered, min_steps, max_steps, latest=latest, min_clients=len(fleet))
+    chosen = _chosen(
+        strategy,
+        covered,
+        create_group,
+        min_steps=min_steps,
+        max_steps=max_steps,
+        latest=latest,
+        min_clients=len(fleet),
+    )
     clients = [str(client) for client in range(len(fleet))]
     weights = (1,) * len(fleet) if samples is None else parse_samples(samples, len(fleet))
     with ExitStack() as stack:
@@ -110,7 +125,7 @@ def _fleet(paces: str, changes: Sequence[str], jitter: float, seed: int) -> "Fle
 
 
 def _chosen(
-    name: str, covered: float | None, min_steps: int, max_steps: int, **settings: Any
+    name: str, covered: float | None, create_group: str | None, **settings: Any
 ) -> "Strategy":
     from fedcompass.strategies import strategy
 
@@ -119,7 +134,13 @@ def _chosen(
         if name != "metronome":
             raise SettingsError(f"--covered is {covered}, but {name} has no beats; leave it out")
         settings["covered"] = covered
-    return strategy(name, min_steps=min_steps, max_steps=max_steps, **settings)
+    if create_group is not None:
+        if name != "fedcompass":
+            raise SettingsError(
+                f"--create-group is {create_group!r}, but {name} has no groups; leave it out"
+            )
+        settings["create_group"] = create_group
+    return strategy(name, **settings)
 
 
 def _counted(

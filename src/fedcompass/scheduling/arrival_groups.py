@@ -130,12 +130,14 @@ class OpenGroups(AwaitedGroups):
         *,
         join_up_to: float = 1.0,
         aim_at_deadline: bool = False,
+        passes_over: bool = False,
     ) -> None:
         super().__init__()
         self._min_steps, self._max_steps = min_steps, max_steps  # Q_min, Q_max
         self._max_joined: Steps = floor(join_up_to * max_steps + INSTANT)
         self._latest = latest  # λ
         self._aim_at_deadline = aim_at_deadline
+        self._passes_over = passes_over
 
     def assign(self, member: Member, now: Seconds) -> tuple[ArrivalGroup, Steps, bool]:
         """AssignGroup: put a member into a group. Returns it, the steps, and whether it is new."""
@@ -163,6 +165,16 @@ class OpenGroups(AwaitedGroups):
             if now < ends - INSTANT:
                 returns = ends + group.quickest_round(self._max_steps)  # T_exp
                 aims.append(pace.steps_within(returns - now))
+        # The paper words the choice in two ways, which differ where a q is above Q_max. Its
+        # pseudo-code takes the largest of all and clamps it: "Q_assign := max(Q_assign, ⌊(T_exp -
+        # T_now) / S⌋)" for each group, then "if Q_assign < 0 or Q_assign > Q_max: Q_assign :=
+        # Q_max". Its text "selects the largest number of local steps while ensuring that it is
+        # within the range [Q_min, Q_max]", and where no open group could join the new one next
+        # time "it assigns Q_max". So did its authors' code (APPFL at ab64cf1c,
+        # algorithm/scheduler_new.py): "if local_steps <= self.max_local_steps"; there, as in the
+        # pseudo-code, a q below Q_min is raised to Q_min.
+        if self._passes_over:
+            aims = [steps for steps in aims if steps <= self._max_steps]
         most = max(aims, default=self._max_steps)
         steps = min(max(most, self._min_steps), self._max_steps)  # Q_assign
         seconds = pace.seconds_for(steps)

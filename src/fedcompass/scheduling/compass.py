@@ -29,6 +29,10 @@ class CompassSettings(StepRangeSettings):
     aim: Literal["expected", "latest"] = "expected"
     """CreateGroup aims at the return of a group that ends at T_a (the paper) or at T_max."""
 
+    create_group: Literal["clamp", "pass-over"] = "clamp"
+    """Where more than Q_max steps fit before the return of an open group, CreateGroup gives Q_max
+    (the paper's pseudo-code), or passes over that group (its text, and its authors' code)."""
+
     warm_up: Literal["min", "max"] = "min"
     """A client's first task has Q_min steps (the paper), or Q_max as in its authors' code."""
 
@@ -44,6 +48,7 @@ class Compass(GroupDeadlines):
             settings.latest,
             join_up_to=settings.join_up_to,
             aim_at_deadline=settings.aim == "latest",
+            passes_over=settings.create_group == "pass-over",
         )
 
     def begin(self, roster: Roster, members: Sequence[Member], at: Seconds) -> list[Command]:
