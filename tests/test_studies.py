@@ -11,11 +11,15 @@ import pytest
 from fedcompass.advice.choice import advise
 from fedcompass.advice.clients import clients_in_experiment
 from fedcompass.advice.measured import RECOMMENDATIONS
+from fedcompass.paper_settings import strategy_settings
 from fedcompass.sweeps.store import Store
 from fedcompass.sweeps.sweep_file import Planned, Sweep
 
 ROOT = Path(__file__).parents[1]
 STUDIES = sorted((ROOT / "studies").glob("*.toml"))
+AS_IN_THE_PAPER = ("create-group", "create-group-mnist")
+"""Studies with the paper's ten seeds, and its steps for each number of clients: what is compared
+are readings of the paper, and no setting was or is chosen with them."""
 
 
 @cache
@@ -27,6 +31,7 @@ def plan_of(study: str) -> list[Planned]:
 def test_a_study_judges_on_seeds_that_nothing_was_chosen_with(path: Path) -> None:
     plan = plan_of(path.stem)
     fresh = {"metronome-fresh": (30, 50), "metronome-iid": (30, 50), "unequal-speeds": (50, 70)}
+    fresh |= dict.fromkeys(AS_IN_THE_PAPER, (0, 10))
     judged = range(*fresh.get(path.stem, (20, 30)))
     assert {planned.experiment.seed for planned in plan} <= set(judged)
     assert len({planned.experiment.key() for planned in plan}) == len(plan)
@@ -35,15 +40,22 @@ def test_a_study_judges_on_seeds_that_nothing_was_chosen_with(path: Path) -> Non
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_row_is_judged_by_one_horizon_and_has_one_setting_in_all_cells(path: Path) -> None:
     horizons: set[float] = set()
-    settings: dict[str, dict[str, Any]] = {}
+    settings: dict[tuple[str | None, ...], dict[str, Any]] = {}
     for planned in plan_of(path.stem):
-        horizons.add(planned.experiment.horizon)
+        experiment, horizon = planned.experiment, planned.experiment.horizon
         strategy = {
             key: value
-            for key, value in planned.experiment.strategy.items()
+            for key, value in experiment.strategy.items()
             if key != "buffer_size"  # the paper's, by the number of clients
         }
-        row = planned.labels.get("row", strategy["name"])
+        if path.stem in AS_IN_THE_PAPER:
+            paper = strategy_settings(experiment.data.name, experiment.fleet.clients)
+            steps = {key: strategy.pop(key) for key in ("min_steps", "max_steps")}
+            assert steps.items() <= paper.items()
+            horizon /= paper["steps"]  # in mean rounds, as many in every cell
+        horizons.add(horizon)
+        name = planned.labels.get("row", strategy["name"])
+        row = (experiment.profile, name, strategy.get("create_group"))
         assert settings.setdefault(row, strategy) == strategy
     assert len(horizons) == 1
 
