@@ -224,6 +224,12 @@ def test_a_client_that_slows_down_much_is_merged_late() -> None:
     assert [2, 3] in merge["contributions"]  # type: ignore[operator]  # a list in a merge
 
 
+def test_late_answers_alone_are_merged_by_the_group_whose_deadline_it_is() -> None:
+    slower = ("--change", "0:1:0.2", "--change", "0:2:0.4")  # answers at 22 and 62, too late
+    output = schedule("--paces", "0.1", "--until", "46", *slower).output
+    assert output.splitlines()[-1] == ("   46.0000  merge                        2        2  0: 0")
+
+
 def test_changes_can_be_repeated() -> None:
     records = rows("--until", "13", "--change", "2:1:0.2", "--change", "0:1:0.11")
     assert dispatched(records, 13.0) == [(0, 81, 2), (1, 45, 2), (2, 45, 2)]

@@ -12,7 +12,7 @@ from tests.scheduling.conversations import arrived, compass, deadline, joined, p
 from fedcompass.scheduling.commands import Commit, StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.timetable import ScheduleEntry, merged_group, timetable
+from fedcompass.simulation.timetable import ScheduleEntry, timetable
 
 STEPS_PER_MINUTE = {"1": 10.0, "2": 5.0, "3": 4.0, "4": 2.5, "5": 2.0}
 
@@ -56,8 +56,7 @@ def told(entry: ScheduleEntry) -> str:
     updates = ", ".join(
         f"client {fold.client} (stale {fold.staleness})" for fold in entry.contributions
     )
-    group = merged_group(entry)
-    source = f"group {group}" if group else "first answer"
+    source = f"group {entry.group}" if entry.group else "first answer"
     return f"{clock(entry.at)}  version {entry.version} <- {source}: {updates}"
 
 

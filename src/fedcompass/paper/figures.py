@@ -15,8 +15,8 @@ from fedcompass.paper.groups import SETTLING, FleetGroups
 from fedcompass.paper.stored_runs import EntryRuns, StoredRun, value_at
 from fedcompass.paper.timelines import TIMELINES, UNTIL, clock, schedule, tasks
 from fedcompass.report.figures.style import new_figure, save_figure
-from fedcompass.scheduling.commands import Commit, StartTraining
-from fedcompass.simulation.timetable import merged_group
+from fedcompass.scheduling.commands import StartTraining
+from fedcompass.simulation.timetable import Merge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,8 +124,8 @@ def draw_timeline(name: str, path: Path, title: str = "") -> None:
     for task, ends in drawn:
         _draw_task(axes, task, min(ends, UNTIL))
     for entry in schedule(name):
-        if isinstance(entry, Commit) and (group := merged_group(entry)):
-            text = f"group {group}\nmerges {clock(entry.at)}"
+        if isinstance(entry, Merge) and entry.group:
+            text = f"group {entry.group}\nmerges {clock(entry.at)}"
             axes.annotate(text, (entry.at, -0.55), fontsize=6.5, ha="center", va="bottom")
             axes.axvline(entry.at, color="0.75", linewidth=0.7, linestyle=":", zorder=0)
     clients = sorted({task.client for task, _ in drawn})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.scheduling.compass import Compass, CompassSettings
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.simulation.timetable import ScheduleEntry, merged_group, timetable
+from fedcompass.simulation.timetable import ScheduleEntry, timetable
 
 __all__ = ["TIMELINES", "UNTIL", "clock", "schedule", "schedule_lines", "tasks"]
 
@@ -73,6 +73,5 @@ def _told(entry: ScheduleEntry) -> str:
     updates = ", ".join(
         f"client {fold.client} (stale {fold.staleness})" for fold in entry.contributions
     )
-    group = merged_group(entry)
-    source = f"group {group}" if group else "first answer"
+    source = f"group {entry.group}" if entry.group else "first answer"
     return f"{clock(entry.at)}  version {entry.version} <- {source}: {updates}"

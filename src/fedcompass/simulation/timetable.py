@@ -9,12 +9,22 @@ from fedcompass.scheduling.events import ClientJoined, DeadlinePassed, Event, Up
 from fedcompass.scheduling.pace import INSTANT
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.simulation.event_queue import EventQueue
-from fedcompass.vocabulary import ClientId, GroupId, Seconds
+from fedcompass.vocabulary import ClientId, GroupId, Seconds, fact
 
-__all__ = ["ScheduleEntry", "merged_group", "row", "timetable"]
+__all__ = ["Merge", "ScheduleEntry", "row", "timetable"]
 
 
-ScheduleEntry: TypeAlias = StartTraining | Commit
+@fact
+class Merge(Commit):
+    """A commit, and the group that merges, if one does.
+
+    A deadline that finds late answers only merges them in its group's name.
+    """
+
+    group: GroupId | None
+
+
+ScheduleEntry: TypeAlias = StartTraining | Merge
 """A client is sent to train, or the model changes."""
 
 
@@ -55,7 +65,14 @@ def timetable(
                 case SetDeadline(at=at, group=group):
                     queue.add_deadline(at, group, DeadlinePassed(at=at, group=group))
                 case Commit():
-                    yield command
+                    own = next((buffer for buffer in command.buffers if buffer > 0), None)
+                    yield Merge(
+                        at=command.at,
+                        version=command.version,
+                        buffers=command.buffers,
+                        contributions=command.contributions,
+                        group=event.group if isinstance(event, DeadlinePassed) else own,
+                    )
                 case _:
                     pass
 
@@ -79,11 +96,6 @@ def _answer(
     return arrival.at, command.task, arrival
 
 
-def merged_group(merge: Commit) -> GroupId | None:
-    """The group that was merged; None where a client's answer was alone."""
-    return next((buffer for buffer in merge.buffers if buffer > 0), None)
-
-
 def row(entry: ScheduleEntry) -> dict[str, Any]:
     """An entry as a flat record, the same keys for both kinds; a merge adds `contributions`."""
     if isinstance(entry, StartTraining):
@@ -101,7 +113,7 @@ def row(entry: ScheduleEntry) -> dict[str, Any]:
         "event": "merge",
         "client": None,
         "steps": None,
-        "group": merged_group(entry),
+        "group": entry.group,
         "version": entry.version,
         "staleness": max(fold.staleness for fold in entry.contributions),
         "contributions": [[int(fold.client), fold.staleness] for fold in entry.contributions],
