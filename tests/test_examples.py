@@ -21,7 +21,8 @@ def test_an_example_prints_what_its_out_file_says(script: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("own_model_and_data", 20), ("custom_scheduler", 60)], ids=str
+    ("name", "most"),
+    [("own_model_and_data", 20), ("custom_scheduler", 60), ("fedcompass_by_hand", 135)],
 )
 def test_an_example_is_as_short_as_promised(name: str, most: int) -> None:
     text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
