@@ -51,7 +51,7 @@ class Sites:
 
 def of_four(sites: Sites) -> Coordinator:
     made = Coordinator(
-        secured("fedavg", steps=4, min_clients=4, weights="equal"),
+        secured("fedavg", steps=4, min_clients=4, weights="equal", model_buffers="corrected"),
         LAYOUT,
         state([1.0, 2.0, 3.0]),
         MemoryJournal(),
@@ -94,10 +94,12 @@ def test_a_round_that_opens_nothing_changes_nothing_and_all_wait() -> None:
     made = of_four(sites)
     all_answer(made, 1.0, [4.0, 0.0, 0.0])
     assert weights(made) == [1.0, 2.0, 3.0]
+    assert made.state({})[0]["model_buffers.informed"].item() == 0.0
     assert [fold.client for fold in made.scheduler.pending()] == list("abcd")
     sites.leave_out = ()
     all_answer(made, 2.0, [0.0, 4.0, 0.0])
     assert weights(made) == [-1.0, 0.0, 3.0]  # the mean of eight
+    assert made.state({})[0]["model_buffers.informed"].item() == 1.0
 
 
 def test_an_update_that_nobody_has_any_more_is_not_waited_for() -> None:

@@ -388,6 +388,8 @@ def _check_secure(made: Strategy) -> None:
         "has absent 'remember', which keeps each client's last update; use 'skip' or 'catch-up'": (
             made.scheduling.repeats_updates
         ),
+        "has model_buffers 'replace', which counts every client in full, while secure.clip bounds "
+        "weighted values; use 'corrected' or 'moving'": rule.model_buffers == "replace",
     }
     for why, holds in told.items():
         if holds:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from math import cos, sin
 from typing import Any, Literal
 
@@ -38,6 +39,10 @@ def state(*trainable: float, averaged: float = 1.0, counted: int = 0) -> FlatSta
     return FlatState(
         torch.tensor(trainable), torch.tensor([float(averaged)]), torch.tensor([counted])
     )
+
+
+def statistics(averaged: float, counted: int = 0) -> FlatState:
+    return state(0.0, 0.0, 0.0, averaged=averaged, counted=counted)
 
 
 def weighted_sum(model: FlatState | None = None, **settings: Any) -> WeightedSum:
@@ -181,27 +186,108 @@ def test_nested_settings_name_the_field() -> None:
 
 
 def test_batch_norm_statistics_move_by_the_sum_of_weights() -> None:
-    compass = weighted_sum(state(0.0, 0.0, 0.0, averaged=8.0), staleness=HALF, normalized=True)
-    compass.fold(1, state(0.0, 0.0, 0.0, averaged=4.0), by(0.5, steps=7))
-    compass.fold(1, state(0.0, 0.0, 0.0, averaged=0.0), by(0.5, steps=2))
+    compass = weighted_sum(statistics(8.0), staleness=HALF, normalized=True, model_buffers="moving")
+    compass.fold(1, statistics(4.0), by(0.5, steps=7))
+    compass.fold(1, statistics(0.0), by(0.5, steps=2))
     compass.commit([1])  # s = 0.5, the mean is 2
     assert compass.model.averaged.tolist() == [5.0]
 
 
+def test_the_statistics_of_a_fresh_network_are_not_averaged_in() -> None:
+    compass = weighted_sum(statistics(8.0), staleness=HALF, model_buffers="corrected")
+    compass.fold(1, statistics(4.0), by(0.5))
+    compass.fold(0, statistics(0.0), by(0.5))
+    compass.commit([1, 0])  # the first merge replaces, with s = c = 1/2
+    assert compass.model.averaged.tolist() == [2.0]
+    compass.fold(DIRECT, statistics(6.0), by(0.5))
+    compass.commit([DIRECT])  # s = 1/4, c = 3/4 * 1/2 + 1/4 = 5/8, so g = 2/5
+    assert compass.model.averaged.tolist() == pytest.approx([3 / 5 * 2.0 + 2 / 5 * 6.0])
+    compass.fold(0, statistics(9.0), by(2.0))
+    compass.commit([0])  # s = 1
+    assert compass.model.averaged.tolist() == [9.0]
+
+
+def test_what_was_merged_counts_as_in_an_exponential_mean_of_the_merges_alone() -> None:
+    """As b = Σ_k s_k Π_{j>k} (1-s_j) mean_k over the same sum without the means."""
+    merges = [(2.0, 0.3), (5.0, 0.05), (1.0, 0.6), (7.0, 0.2), (3.0, 0.01)]
+    compass = weighted_sum(statistics(1e6), weighting="share", model_buffers="corrected")
+    mean = total = 0.0
+    for value, share in merges:
+        compass.fold(1, statistics(value), by(share))
+        compass.commit([1])
+        mean, total = (1 - share) * mean + share * value, (1 - share) * total + share
+        assert compass.model.averaged.tolist() == pytest.approx([mean / total])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FlatState(torch.zeros(3), torch.tensor([0.7]), torch.tensor([0, 3])),
+        FlatState(torch.zeros(3), torch.tensor([0.7]), torch.tensor([], dtype=torch.int64)),
+    ],
+    ids=["some batches were counted", "no counters"],
+)
+def test_statistics_that_may_be_information_are_averaged_in(model: FlatState) -> None:
+    rules = [weighted_sum(model.clone(), model_buffers=name) for name in ("corrected", "moving")]
+    for rule in rules:
+        for value in (0.1, 0.3, 0.9):
+            rule.fold(1, replace(model, averaged=torch.tensor([value])), by(0.3, staleness=2))
+            rule.commit([1])
+    assert torch.equal(rules[0].model.averaged, rules[1].model.averaged)
+
+
+@pytest.mark.parametrize("scale", ["mean-share", "none"])
+def test_full_merges_are_bit_equal_with_and_without_correction(scale: str) -> None:
+    rules = [
+        weighted_sum(weighting="share", scale=scale, model_buffers=name)
+        for name in ("corrected", "moving")
+    ]
+    for rule in rules:
+        for value in (0.1, 0.7, 1.3):
+            rule.fold(0, statistics(value), by(0.7))
+            rule.fold(0, statistics(value / 3), by(0.3 + 0.1 * value))  # more than 1 in all
+            rule.commit([0])
+    assert torch.equal(rules[0].model.averaged, rules[1].model.averaged)
+
+
+def test_statistics_can_be_replaced_by_the_plain_mean_of_the_merged() -> None:
+    rule = weighted_sum(statistics(8.0), scale="mean-count", model_buffers="replace")
+    rule.fold(1, statistics(4.0, counted=2), by(0.01, staleness=9))
+    rule.fold(1, statistics(1.0), by(0.9))
+    rule.fold(0, statistics(1.0), by(0.09))
+    rule.commit([1, 0])
+    assert rule.model.averaged.tolist() == [2.0]
+    assert rule.model.counted.tolist() == [2]
+    rule.fold(DIRECT, statistics(5.0), by(0.1))
+    rule.commit([DIRECT])
+    assert rule.model.averaged.tolist() == [5.0]
+
+
+def test_how_statistics_are_merged_changes_nothing_of_the_weights() -> None:
+    rules = [
+        weighted_sum(model_buffers=name, staleness={"alpha": 0.6}, payload="model")
+        for name in ("corrected", "moving", "replace")
+    ]
+    for rule in rules:
+        assert rule.fold(1, state(0.1, 0.2, 0.3), by(0.7)) == pytest.approx(0.42)
+        rule.commit([1])
+    assert len({tuple(trainable(rule)) for rule in rules}) == 1
+
+
 def test_batch_norm_statistics_never_move_past_their_mean() -> None:
     compass = weighted_sum(
-        state(0.0, 0.0, 0.0, averaged=8.0), weighting="staleness", staleness={"alpha": 1.0}
+        statistics(8.0), weighting="staleness", staleness={"alpha": 1.0}, model_buffers="moving"
     )
     for value in (1.0, 3.0):  # the weights sum to 2
-        compass.fold(1, state(0.0, 0.0, 0.0, averaged=value), by())
+        compass.fold(1, statistics(value), by())
     compass.commit([1])
     assert compass.model.averaged.tolist() == [2.0]
 
 
 def test_a_full_synchronous_round_replaces_the_statistics() -> None:
-    fedavg = weighted_sum(state(0.0, 0.0, 0.0, averaged=1e6), weighting="share", scale="mean-share")
+    fedavg = weighted_sum(statistics(1e6), weighting="share", scale="mean-share")
     for share in (0.1, 0.2, 0.3):
-        fedavg.fold(0, state(0.0, 0.0, 0.0, averaged=2.0), by(share))
+        fedavg.fold(0, statistics(2.0), by(share))
     fedavg.commit([0])
     assert fedavg.model.averaged.tolist() == pytest.approx([2.0])
 
@@ -221,19 +307,27 @@ def test_integer_buffers_take_the_maximum_of_present_and_contributions() -> None
     variances=st.lists(st.floats(0, 1e4, width=32), min_size=1, max_size=12),
     optimizer=st.sampled_from(["momentum", "adam", "yogi", "adagrad"]),
     share=st.floats(0.01, 1),
+    model_buffers=st.sampled_from(["corrected", "moving", "replace"]),
 )
 def test_variances_never_turn_negative_under_any_server_optimizer(
-    variances: list[float], optimizer: str, share: float
+    variances: list[float], optimizer: str, share: float, model_buffers: str
 ) -> None:
-    compass = weighted_sum(server={"optimizer": optimizer, "learning_rate": 3.0})
+    server = {"optimizer": optimizer, "learning_rate": 3.0}
+    compass = weighted_sum(server=server, model_buffers=model_buffers)
     for variance in variances:
         compass.fold(1, state(1.0, -1.0, 0.0, averaged=variance), by(share))
         compass.commit([1])
         assert 0 <= compass.model.averaged.item() <= max(1.0, *variances) * 1.001
 
 
-def test_a_weight_that_vanishes_changes_nothing() -> None:
-    compass = weighted_sum(state(1.0, 2.0, 3.0), staleness={"a": 5000.0}, scale="mean-count")
+@pytest.mark.parametrize("model_buffers", ["corrected", "moving"])
+def test_a_weight_that_vanishes_changes_nothing(model_buffers: str) -> None:
+    compass = weighted_sum(
+        state(1.0, 2.0, 3.0),
+        staleness={"a": 5000.0},
+        scale="mean-count",
+        model_buffers=model_buffers,
+    )
     assert compass.fold(1, state(9.0, 9.0, 9.0, averaged=9.0), by(staleness=9)) == 0
     compass.commit([1])
     assert trainable(compass) == [1.0, 2.0, 3.0]
@@ -342,12 +436,15 @@ def through_json(saved: AggregatorState) -> AggregatorState:
     stop=st.integers(0, 12),
     optimizer=st.sampled_from(["plain", "momentum", "adam", "yogi", "adagrad"]),
     normalized=st.booleans(),
+    model_buffers=st.sampled_from(["corrected", "moving", "replace"]),
 )
 def test_going_on_from_a_checkpoint_is_bit_equal_to_never_stopping(
-    stop: int, optimizer: str, normalized: bool
+    stop: int, optimizer: str, normalized: bool, model_buffers: str
 ) -> None:
+    server = {"optimizer": optimizer}
     unbroken, stopped, resumed = (
-        weighted_sum(server={"optimizer": optimizer}, normalized=normalized) for _ in range(3)
+        weighted_sum(server=server, normalized=normalized, model_buffers=model_buffers)
+        for _ in range(3)
     )
     journey(unbroken, range(13))
     journey(stopped, range(stop))
@@ -369,13 +466,14 @@ def test_restoring_keeps_the_models_own_memory() -> None:
     assert model.trainable.tolist() == [4.0, 5.0, 6.0]
 
 
-Damage = Literal["tensor", "shape", "dtype", "totals", "section", "server"]
+Damage = Literal["tensor", "informed", "shape", "dtype", "totals", "section", "server"]
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         ("tensor", "has no tensor 'buffer.1.averaged'"),
+        ("informed", "has no tensor 'model_buffers.informed'"),
         ("shape", r"'model.trainable' is torch.float32\[2\], this model needs torch.float32\[3\]"),
         ("dtype", "'model.averaged' is torch.float64"),
         ("totals", r"totals of 'buffer.1' is .*KeyError\('share_sum'\)"),
@@ -390,6 +488,8 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing(damage: Damage, message:
     match damage:
         case "tensor":
             del saved.tensors["buffer.1.averaged"]
+        case "informed":
+            del saved.tensors["model_buffers.informed"]
         case "shape":
             saved.tensors["model.trainable"] = torch.ones(2)
         case "dtype":
@@ -417,8 +517,12 @@ def test_server_state_of_another_size_is_refused() -> None:
 # Sums that were made elsewhere
 
 
-def test_a_sum_that_was_made_elsewhere_is_merged_like_the_updates_in_it() -> None:
-    settings: dict[str, Any] = {"normalized": True, "scale": "mean-share", "weighting": "share"}
+@pytest.mark.parametrize("model_buffers", ["corrected", "moving", "replace"])
+def test_a_sum_that_was_made_elsewhere_is_merged_like_the_updates_in_it(
+    model_buffers: str,
+) -> None:
+    settings: dict[str, Any] = {"normalized": True, "weighting": "share"}
+    settings["model_buffers"] = model_buffers
     seen, unseen = weighted_sum(**settings), weighted_sum(**settings)
     updates = [(state(4.0, 0.0, 8.0), by(0.25, steps=2)), (state(2.0, 6.0, 1.0), by(0.5, steps=4))]
     total = state(0.0, 0.0, 0.0, averaged=0.0)

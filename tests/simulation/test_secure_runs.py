@@ -184,6 +184,12 @@ def test_a_schedule_alone_needs_no_masks() -> None:
             "'fedcompass' has since_last true, which keeps each client's last model; set it to "
             "false",
         ),
+        (
+            "fedbuff",
+            {"model_buffers": "replace"},
+            "'fedbuff' has model_buffers 'replace', which counts every client in full, while "
+            "secure.clip bounds weighted values; use 'corrected' or 'moving'",
+        ),
     ],
 )
 def test_what_needs_single_updates_is_refused_in_one_line(

@@ -68,17 +68,19 @@ class Buffer:
     totals: Totals
 
     @classmethod
-    def of(cls, update: FlatState, step_weight: float, weight: float, sums: FlatState) -> "Buffer":
+    def of(
+        cls, update: FlatState, step_weight: float, averaged_weight: float, sums: FlatState
+    ) -> "Buffer":
         """A buffer with the sums of one update, written in one pass into `sums`."""
         torch.mul(update.trainable, step_weight, out=sums.trainable)
-        torch.mul(update.averaged, weight, out=sums.averaged)
+        torch.mul(update.averaged, averaged_weight, out=sums.averaged)
         sums.counted.copy_(update.counted)
         return cls(sums, Totals())
 
-    def add(self, update: FlatState, step_weight: float, weight: float) -> None:
+    def add(self, update: FlatState, step_weight: float, averaged_weight: float) -> None:
         """Add one update to the sums; one fused pass for each vector."""
         self.sums.trainable.add_(update.trainable, alpha=step_weight)
-        self.sums.averaged.add_(update.averaged, alpha=weight)
+        self.sums.averaged.add_(update.averaged, alpha=averaged_weight)
         torch.maximum(self.sums.counted, update.counted, out=self.sums.counted)
 
     def absorb(self, other: "Buffer") -> None:
@@ -103,8 +105,17 @@ class Buffers:
         *,
         weight: float,
         step_weight: float,
+        averaged_weight: float,
     ) -> None:
-        """Add `step_weight` times the trainable part and `weight` times the averaged part.
+        """Add `step_weight` times the trainable part, `averaged_weight` times the averaged part.
+
+        Args:
+            buffer: where.
+            update: what.
+            contribution: is counted in the totals, with `weight`.
+            weight: the update's.
+            step_weight: of the trainable part: less where updates count per local step.
+            averaged_weight: of the averaged part: 1 where it is to be a plain mean.
 
         Raises:
             LayoutMismatch: the update's vectors do not have the model's shapes and dtypes (they
@@ -115,9 +126,9 @@ class Buffers:
         present = self._open.get(name)
         if present is None:
             sums, self._spare = self._spare or _like(update), None
-            present = self._open[name] = Buffer.of(update, step_weight, weight, sums)
+            present = self._open[name] = Buffer.of(update, step_weight, averaged_weight, sums)
         else:
-            present.add(update, step_weight, weight)
+            present.add(update, step_weight, averaged_weight)
         present.totals.add(contribution, weight)
 
     def put(self, buffer: BufferId, filled: Buffer) -> None:

@@ -55,7 +55,9 @@ class TierAverage:
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
         """Add an end model to its tier's sum, weighted with its share of the samples."""
         share = contribution.share
-        self._buffers.fold(buffer, update, contribution, weight=share, step_weight=share)
+        self._buffers.fold(
+            buffer, update, contribution, weight=share, step_weight=share, averaged_weight=share
+        )
         return share
 
     def commit(self, buffers: Sequence[BufferId]) -> None:

@@ -13,6 +13,7 @@ from fedcompass.aggregation.saved_tensors import (
     named_state,
     named_tensors,
     restored_state,
+    restored_tensor,
     restored_tensors,
 )
 from fedcompass.aggregation.staleness import staleness_factor
@@ -20,6 +21,8 @@ from fedcompass.settings.aggregation import AggregationSettings, Payload
 from fedcompass.vocabulary import DIRECT, BufferId
 
 __all__ = ["WeightedSum"]
+
+_INFORMED = "model_buffers.informed"
 
 
 class WeightedSum:
@@ -31,18 +34,31 @@ class WeightedSum:
         self._settings = settings
         self._optimizer = server_optimizers.build(settings.server)
         self._buffers = Buffers(model)
+        # c, how much of the model buffers is information: 0 where no batch has been counted yet, as
+        # in a fresh network; pretrained ones, and what has no counters, are taken as they are.
+        is_fresh = model.counted.numel() > 0 and not model.counted.any()
+        self._informed = 0.0 if is_fresh else 1.0
 
     def fold(self, buffer: BufferId, update: FlatState, contribution: Contribution) -> float:
         """Add an update to a buffer and return its weight (before division by its steps)."""
-        step_weight, weight = self.weights(buffer, contribution)
-        self._buffers.fold(buffer, update, contribution, weight=weight, step_weight=step_weight)
+        weight = self._weight(contribution)
+        step_weight, averaged_weight = self.weights(buffer, contribution)
+        self._buffers.fold(
+            buffer,
+            update,
+            contribution,
+            weight=weight,
+            step_weight=step_weight,
+            averaged_weight=averaged_weight,
+        )
         return weight
 
     def weights(self, buffer: BufferId, contribution: Contribution) -> tuple[float, float]:
         """What the trainable and the averaged part of an update count for in a buffer."""
         weight = self._weight(contribution)
         normalized = self._settings.normalized and buffer != DIRECT
-        return weight / contribution.steps if normalized else weight, weight
+        replaces = self._settings.model_buffers == "replace"
+        return weight / contribution.steps if normalized else weight, 1.0 if replaces else weight
 
     def put(self, buffer: BufferId, sums: FlatState, contributions: Sequence[Contribution]) -> None:
         """Fill an empty buffer with the weighted sum of updates that nobody has seen."""
@@ -120,21 +136,36 @@ class WeightedSum:
             step.mul_(factor)
 
     def _merge_model_buffers(self, merged: Buffer, divisor: float) -> None:
-        """Move BatchNorm statistics towards their weighted mean, by at most all the way.
+        """Move BatchNorm statistics towards the merged ones, by at most all the way.
 
-        b = (1-s) b + s Σ weight b_i / Σ weight with s = min(1, Σ weight / divisor): a mean of
-        non-negative values, so a variance stays one whatever the server optimizer does.
+        moving: b = (1-s) b + s mean, with mean = Σ weight b_i / Σ weight and
+        s = min(1, Σ weight / divisor). Means of non-negative values: a variance stays one whatever
+        the server optimizer does.
+
+        corrected: the statistics of a fresh network (mean 0, variance 1) are no information, but
+        with a small s they would stay in b for many merges. As with Adam's moments, what they still
+        count for is divided out: c = (1-s) c + s, g = s / c, b = (1-g) b + g mean. The first merge
+        replaces, later ones smooth; with s = 1 or c = 1 it is `moving`, bit for bit.
+
+        replace: the plain mean of the merged contributions, as the paper's authors' code.
         """
-        weight_sum = merged.totals.weight_sum
-        divisor = max(divisor, weight_sum)  # so that s = weight_sum / divisor is at most 1
-        averaged, counted = self.model.averaged, self.model.counted
-        averaged.mul_(1.0 - weight_sum / divisor).add_(merged.sums.averaged, alpha=1.0 / divisor)
-        torch.maximum(counted, merged.sums.counted, out=counted)
+        averaged, sums, totals = self.model.averaged, merged.sums, merged.totals
+        torch.maximum(self.model.counted, sums.counted, out=self.model.counted)
+        if self._settings.model_buffers == "replace":
+            torch.div(sums.averaged, totals.count, out=averaged)
+            return
+        divisor = max(divisor, totals.weight_sum)  # so that s = weight_sum / divisor is at most 1
+        if self._settings.model_buffers == "corrected" and totals.weight_sum > 0:
+            self._informed += totals.weight_sum / divisor * (1.0 - self._informed)
+            # g = weight_sum / (divisor c); rounding must not make it more than 1.
+            divisor = max(divisor * self._informed, totals.weight_sum)
+        averaged.mul_(1.0 - totals.weight_sum / divisor).add_(sums.averaged, alpha=1.0 / divisor)
 
     def state(self) -> AggregatorState:
-        """The model, the open buffers and the optimizer's state."""
+        """The model, the open buffers, c of the model buffers and the optimizer's state."""
         tensors = named_state("model", self.model) | self._buffers.tensors()
         tensors |= named_tensors("server", self._optimizer.state())
+        tensors[_INFORMED] = torch.tensor(self._informed, dtype=torch.float64)
         return AggregatorState(tensors, {"buffers": self._buffers.facts()})
 
     def restore(self, state: AggregatorState) -> None:
@@ -146,7 +177,10 @@ class WeightedSum:
         check_sections(state.facts, "buffers")
         model = restored_state(state.tensors, "model", self.model)
         buffers = Buffers.restored(self.model, state.tensors, state.facts["buffers"])
+        informed = restored_tensor(
+            state.tensors, _INFORMED, torch.tensor(self._informed, dtype=torch.float64)
+        )
         # The optimizer checks before it changes, and nothing after it can fail.
         self._optimizer.restore(restored_tensors(state.tensors, "server", model.trainable))
         self.model.copy_(model)
-        self._buffers = buffers
+        self._buffers, self._informed = buffers, informed.item()

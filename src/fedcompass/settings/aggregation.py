@@ -80,6 +80,11 @@ class AggregationSettings(Settings):
     )
     payload: Payload = Field(default="delta", description="clients send changes or end models")
     normalized: bool = Field(default=False, description="normalized averaging (FedCompass+N)")
+    model_buffers: Literal["moving", "corrected", "replace"] = Field(
+        default="moving",
+        description="BatchNorm's statistics after a merge: an exponential mean of the merged "
+        "clients', or that without the initial values in it, or their plain mean",
+    )
 
     calibrated: bool = Field(
         default=False,
