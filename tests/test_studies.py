@@ -1,5 +1,7 @@
 """The studies in `studies/`: plans that can be read, on seeds that no setting was chosen with."""
 
+import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -7,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.pin_model_buffers import converted
 
 from fedcompass.advice.choice import advise
 from fedcompass.advice.clients import clients_in_experiment
 from fedcompass.advice.measured import RECOMMENDATIONS
+from fedcompass.experiment import record_key
 from fedcompass.paper_settings import strategy_settings
-from fedcompass.sweeps.store import Store
+from fedcompass.sweeps.store import Store, is_store
 from fedcompass.sweeps.sweep_file import Planned, Sweep
 
 ROOT = Path(__file__).parents[1]
@@ -40,13 +44,14 @@ def test_a_study_judges_on_seeds_that_nothing_was_chosen_with(path: Path) -> Non
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_row_is_judged_by_one_horizon_and_has_one_setting_in_all_cells(path: Path) -> None:
     horizons: set[float] = set()
-    settings: dict[tuple[str | None, ...], dict[str, Any]] = {}
+    settings: dict[tuple[str, str], dict[str, Any]] = {}
     for planned in plan_of(path.stem):
         experiment, horizon = planned.experiment, planned.experiment.horizon
         strategy = {
             key: value
             for key, value in experiment.strategy.items()
             if key != "buffer_size"  # the paper's, by the number of clients
+            and f"strategy.{key}" not in planned.labels  # what the study compares
         }
         if path.stem in AS_IN_THE_PAPER:
             paper = strategy_settings(experiment.data.name, experiment.fleet.clients)
@@ -54,8 +59,8 @@ def test_every_row_is_judged_by_one_horizon_and_has_one_setting_in_all_cells(pat
             assert steps.items() <= paper.items()
             horizon /= paper["steps"]  # in mean rounds, as many in every cell
         horizons.add(horizon)
-        name = planned.labels.get("row", strategy["name"])
-        row = (experiment.profile, name, strategy.get("create_group"))
+        name = planned.labels.get("row", experiment.strategy["name"])
+        row = (experiment.profile, name)
         assert settings.setdefault(row, strategy) == strategy
     assert len(horizons) == 1
 
@@ -64,6 +69,27 @@ def test_the_page_of_metronome_has_the_tables_that_the_results_give() -> None:
     script = Path(__file__).parents[1] / "scripts" / "study_tables.py"
     said = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
+
+
+def test_every_stored_run_with_batch_norm_says_how_its_statistics_were_merged() -> None:
+    with_batch_norm = 0
+    for store in filter(is_store, (ROOT / "results").glob("*.jsonl")):
+        for record in Store(store).done():
+            if re.search("resnet|efficientnet|unet|batch_norm", record.experiment["model"]):
+                strategy = record.experiment["strategy"]
+                assert "model_buffers" in strategy or strategy["name"] == "fedat", store
+                with_batch_norm += 1
+    assert with_batch_norm >= 89
+
+
+def test_a_run_from_before_the_setting_is_written_down_as_what_it_was() -> None:
+    store = ROOT / "results" / "metronome-hippocampus.jsonl"
+    for line in store.read_text(encoding="utf-8").splitlines(keepends=True):
+        before = json.loads(line)
+        if "experiment" in before:
+            del before["experiment"]["strategy"]["model_buffers"]
+            before["key"] = record_key(before["experiment"])
+        assert converted(json.dumps(before) + "\n") == converted(line) == line
 
 
 def reached(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fedcompass.errors import SettingsError
 
-__all__ = ["BLOCKS", "SPEEDS", "BlockSettings", "Cell", "chosen"]
+__all__ = ["BLOCKS", "SPEEDS", "BlockSettings", "Cell", "chosen", "pinned"]
 
 SPEEDS = {"homo": "homogeneous", "normal": "normal", "exp": "exponential"}
 """The paper's short names, and our settings'."""
@@ -43,6 +43,20 @@ BLOCKS = {
     "isic": BlockSettings("fed-isic2019", "center", 0.25, "balanced_accuracy", (4,)),
     "hippocampus": BlockSettings("msd-hippocampus", "center", 0.8, "dice", (3,)),
 }
+
+
+_BATCH_NORM = ("cifar10", "fed-ixi", "fed-isic2019", "msd-hippocampus")
+"""Datasets whose networks have it."""
+
+
+def pinned(dataset: str, strategy: str) -> dict[str, str]:
+    """A strategy's settings that are not left to a default, which became another one.
+
+    BatchNorm's statistics move as they did when the stored runs were made, so that the runs of a
+    table can be compared, new ones too. FedAT has no such setting.
+    """
+    is_pinned = dataset in _BATCH_NORM and strategy != "fedat"
+    return {"model_buffers": "moving"} if is_pinned else {}
 
 
 @dataclass(frozen=True, slots=True, order=True)

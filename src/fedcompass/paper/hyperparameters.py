@@ -13,7 +13,7 @@ from typing import Any
 
 from fedcompass.as_run import AS_RUN, HABITS, LATER_RELEASE, Setup, habits
 from fedcompass.errors import SettingsError
-from fedcompass.paper.cells import SPEEDS, Cell
+from fedcompass.paper.cells import SPEEDS, Cell, pinned
 from fedcompass.paper.horizons import SYNCHRONOUS, Horizons, mean_rounds
 from fedcompass.paper.medical_runs import MEDICAL, medical_settings
 from fedcompass.paper_settings import STRATEGY_KEYS, paper_settings, strategy_settings
@@ -272,7 +272,7 @@ def _own_settings(name: str, cell: Cell) -> dict[str, Any]:
     settings = {key: known[key] for key in STRATEGY_KEYS[name]}
     if name.startswith("fedcompass") or name in _OWN_ALPHA:
         settings["staleness"] = dict(_STALENESS)
-    return settings
+    return settings | pinned(cell.settings.dataset, name)
 
 
 def _known(cell: Cell, strategy: str = "") -> dict[str, Any]:

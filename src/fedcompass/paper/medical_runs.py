@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedcompass.paper.cells import SPEEDS, Cell
+from fedcompass.paper.cells import SPEEDS, Cell, pinned
 from fedcompass.paper_settings import STRATEGY_KEYS, paper_settings, strategy_settings
 from fedcompass.setting_tables import merged
 
@@ -93,7 +93,7 @@ def medical_settings(cell: Cell, row: str, seed: int) -> dict[str, Any]:
             "resample_probability": 0.0,
         },
         "local": {"momentum": 0.0, "rate_decay": 1.0},
-        "strategy": {"name": row, **strategy},
+        "strategy": {"name": row, **strategy, **pinned(dataset, row)},
         "target": cell.settings.target,
         "run_at_least": 0.0,
     }
