@@ -22,7 +22,7 @@ from fedcompass import models
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, Samples
 from fedcompass.training.bound import build_module
 from fedcompass.training.stacked.chosen_trainer import work_of
-from fedcompass.training.streams import batch_indices, stream_key
+from fedcompass.training.streams import RowStream, batch_rows, stream_key
 
 FLOAT32_GOAL, BFLOAT16_GOAL = 1.2, 2.0
 RATE = 0.001  # a small one: from the same start rounding grows little in a few steps
@@ -141,9 +141,8 @@ def _by_hand(trainer: LocalTrainer, device: torch.device, steps: int, dtype: tor
     start = [parameter.detach().clone() for parameter in module.parameters()]
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
     samples = problem.clients[0]
-    rows = batch_indices(
-        stream_key(0, "batches", 0, 0),
-        first_step=0,
+    rows = batch_rows(
+        RowStream(stream_key(0, "batches", 0, 0)),
         steps=steps,
         batch_size=trainer.settings.batch_size,
         samples=len(samples),

@@ -26,7 +26,7 @@ from fedcompass.simulation.run import Run
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, Samples
 from fedcompass.training.bound import build_module
 from fedcompass.training.stacked import StackedTask, StackedTrainer
-from fedcompass.training.streams import batch_indices, stream_key
+from fedcompass.training.streams import RowStream, batch_rows, stream_key
 
 EQUAL_GOAL, SWEEP_GOAL, PLAIN_GOAL, BEST_GOAL = 20_000, 14_000, 35, 7
 
@@ -160,7 +160,7 @@ def stack_of(
                 StackedTask(
                     start=start,
                     samples=clients[task % len(clients)],
-                    stream=stream_key(0, "batches", task),
+                    stream=RowStream(stream_key(0, "batches", task)),
                     steps=steps,
                     payload="delta",
                 )
@@ -186,9 +186,8 @@ def exactly(problem: Problem, client: int, steps: int, device: torch.device) -> 
     start = [parameter.detach().clone() for parameter in module.parameters()]
     optimizer = torch.optim.SGD(module.parameters(), lr=SGD.learning_rate)
     samples = problem.clients[client]
-    rows = batch_indices(
-        stream_key(0, "batches", client),
-        first_step=0,
+    rows = batch_rows(
+        RowStream(stream_key(0, "batches", client)),
         steps=steps,
         batch_size=SGD.batch_size,
         samples=len(samples),
@@ -218,7 +217,7 @@ def show_agreement(problem: Problem, device: torch.device) -> None:
         StackedTask(
             start=start,
             samples=alone.problem.clients[client],
-            stream=stream_key(0, "batches", client),
+            stream=RowStream(stream_key(0, "batches", client)),
             steps=count,
             payload="delta",
         )

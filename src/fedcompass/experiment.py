@@ -27,6 +27,7 @@ from fedcompass.settings.simulation import FleetSettings
 from fedcompass.settings.training import (
     REGRESSION,
     LocalSettings,
+    Sampling,
     check_loss,
     check_metrics,
     is_share,
@@ -170,6 +171,11 @@ class Experiment(Settings):
         plain = own_code.with_names(plain, own_code.absolute)
         super().__init__(**plain)
         self._given = plain
+        if self.privacy.is_on and "sampling" in plain.get("local", {}):
+            raise SettingsError(
+                f"local.sampling is {self.local.sampling!r} with a privacy budget, under which "
+                "every sample is in a batch by chance (docs/privacy.md); leave it out"
+            )
 
     @model_validator(mode="before")
     @classmethod
@@ -248,6 +254,8 @@ class Experiment(Settings):
         """The same experiment on a problem given in Python instead of a dataset and a network."""
         record = {k: v for k, v in self.to_record().items() if k not in _REPLACED}
         own = {"data": {"name": OWN_DATA}, "model": OWN_MODEL}
+        if "sampling" in self._given.get("local", {}):  # usual for the dataset, but not for this
+            record["local"]["sampling"] = self.local.sampling
         return Experiment(**record, **own, problem=words, fingerprint=fingerprint)
 
     def to_record(self) -> dict[str, Any]:
@@ -259,6 +267,8 @@ class Experiment(Settings):
             del record["privacy"]  # records from before there was any are of the same experiments
         if not self.secure.enabled:
             del record["secure"]  # likewise
+        if self.local.sampling == _usual_sampling(self.data.name):
+            del record["local"]["sampling"]  # likewise
         record.setdefault("target", _UNSET)
         record["evaluation"].setdefault("every_updates", _UNSET)
         return record
@@ -407,6 +417,11 @@ def _code(filled: Mapping[str, Any], strategy: Mapping[str, Any]) -> dict[str, s
     names = own_code.names_in({**filled, "strategy": strategy})
     hashed = {name: own_code.digest(name) for name in names}
     return {name: digest for name, digest in hashed.items() if digest is not None} or None
+
+
+def _usual_sampling(_data: str) -> Sampling:
+    """How batches are drawn where that is not given: as in the paper's Algorithm 1."""
+    return "replacement"
 
 
 def _plain(value: Any) -> Any:

@@ -3,12 +3,14 @@
 import gc
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 
 from fedcompass.experiment import Experiment
+from fedcompass.settings.training import Sampling
 from fedcompass.simulation.executors.stacked import StackedExecutor
 from fedcompass.simulation.experiment_folder import create_run, resume_run
 from fedcompass.simulation.problems import build_problem
@@ -16,7 +18,7 @@ from fedcompass.simulation.run import Run, simulate
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer
 from fedcompass.training.stacked.chosen_trainer import stacked_trainer
-from fedcompass.training.streams import stream_key
+from fedcompass.training.streams import RowStream, TaskRows, row_stream, stream_key
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU")
 CUDA = torch.device("cuda")
@@ -26,14 +28,27 @@ def journal(folder: Path) -> str:
     return (folder / "journal.jsonl").read_text()
 
 
-def experiment(name: str = "fedcompass") -> Experiment:
-    return Experiment(strategy={"name": name}, horizon=15.0)
+def experiment(name: str = "fedcompass", sampling: Sampling = "replacement") -> Experiment:
+    return Experiment(strategy={"name": name}, local={"sampling": sampling}, horizon=15.0)
 
 
-@pytest.mark.parametrize("name", ["fedcompass", "fedavg", "fedat"])
-def test_stacked_and_serial_runs_keep_the_same_journal(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "sampling"),
+    [
+        ("fedcompass", "replacement"),
+        ("fedavg", "replacement"),
+        ("fedat", "replacement"),
+        ("fedcompass", "epochs"),
+        ("fedcompass", "rounds"),
+    ],
+)
+def test_stacked_and_serial_runs_keep_the_same_journal(
+    name: str, sampling: Sampling, tmp_path: Path
+) -> None:
     stacked, serial = (
-        simulate(experiment(name), executor=executor, device="cuda", folder=tmp_path / executor)
+        simulate(
+            experiment(name, sampling), executor=executor, device="cuda", folder=tmp_path / executor
+        )
         for executor in ("stacked", "serial")
     )
     assert journal(tmp_path / "stacked") == journal(tmp_path / "serial")
@@ -55,6 +70,25 @@ def test_a_stopped_run_goes_on_as_if_it_never_stopped(tmp_path: Path) -> None:
     resumed = resume_run(tmp_path / "stopped")
     simulate(folder=resumed, executor="stacked", device="cuda")
     assert journal(tmp_path / "stopped") == journal(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("sampling", get_args(Sampling))
+def test_rows_are_those_of_a_cpu_and_are_drawn_without_waiting_for_the_gpu(
+    sampling: Sampling,
+) -> None:
+    streams = [
+        row_stream(sampling, seed=1, client=client, local_round=3, steps_before=50 * client)
+        for client in range(6)
+    ]
+    given = streams, [1, 7, 64, 1000, 12_000, 12_345], 64
+    here, there = TaskRows(*given), TaskRows(*given, device=CUDA)
+    for tasks, first_step, steps in ((6, 0, 256), (6, 256, 40), (2, 296, 1)):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            drawn = there.draw(tasks, first_step=first_step, steps=steps)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert torch.equal(drawn.cpu(), here.draw(tasks, first_step=first_step, steps=steps))
 
 
 def wide() -> nn.Module:
@@ -88,7 +122,7 @@ def test_a_stack_that_does_not_fit_is_halved_until_it_does() -> None:
         StackedTask(
             start=start,
             samples=problem.clients[0],
-            stream=stream_key(0, "batches", 0, 0),
+            stream=RowStream(stream_key(0, "batches", 0, 0)),
             steps=2,
             payload="delta",
         )

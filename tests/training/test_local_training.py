@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from torch.nn import functional
 
 from fedcompass.aggregation.layout import Layout
 from fedcompass.errors import DataError, SettingsError, TaskFailed
+from fedcompass.settings.training import Sampling
 from fedcompass.training import LocalSettings, LocalTrainer, Problem, Samples
-from fedcompass.training.streams import batch_indices, stream_key
+from fedcompass.training.streams import batch_rows, row_stream
 
 torch.set_num_threads(1)
 SGD = LocalSettings(optimizer="sgd", learning_rate=0.1, batch_size=8)
@@ -80,6 +82,7 @@ def round_of(
     return torch.cat([update.trainable, update.averaged, update.counted])
 
 
+@pytest.mark.parametrize("sampling", ["replacement", "epochs", "rounds"])
 @pytest.mark.parametrize(
     ("settings", "optimizer"),
     [
@@ -96,34 +99,36 @@ def round_of(
     ],
 )
 def test_a_round_is_what_a_plain_loop_over_the_same_batches_does(
-    settings: LocalSettings, optimizer: Callable[[object], torch.optim.Optimizer]
+    settings: LocalSettings,
+    optimizer: Callable[[object], torch.optim.Optimizer],
+    sampling: Sampling,
 ) -> None:
-    problem = problem_of(linear)
+    problem, settings = problem_of(linear), settings.model_copy(update={"sampling": sampling})
     trainer = LocalTrainer(problem, settings, seed=3)
     start = trainer.initial_state()
     module = linear()
     trainer.layout.load(module, start)
     plain = optimizer(module.parameters())
-    rows = batch_indices(
-        stream_key(3, "batches", 1, 4), first_step=0, steps=300, batch_size=8, samples=17
-    )
-    for batch in rows:
+    stream = row_stream(sampling, seed=3, client=1, local_round=4, steps_before=50)
+    for batch in batch_rows(stream, steps=300, batch_size=8, samples=17):
         inputs, targets = problem.clients[1].batch(batch)
         plain.zero_grad()
         functional.cross_entropy(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
         plain.step()
     end = trainer.layout.state_of(module)
-    update = trainer.train(start, client=1, local_round=4, steps=300, payload="delta")
+    task = partial(trainer.train, start, client=1, local_round=4, steps=300, steps_before=50)
+    update = task(payload="delta")
     torch.testing.assert_close(update.trainable, start.trainable - end.trainable)
-    model = trainer.train(start, client=1, local_round=4, steps=300, payload="model")
+    model = task(payload="model")
     torch.testing.assert_close(model.trainable, end.trainable)
 
 
+@pytest.mark.parametrize("sampling", ["replacement", "epochs", "rounds"])
 @pytest.mark.parametrize("model", [linear, Normed, Tied])
 def test_a_round_does_not_depend_on_what_was_trained_before(
-    model: Callable[[], nn.Module],
+    model: Callable[[], nn.Module], sampling: Sampling
 ) -> None:
-    settings = LocalSettings(batch_size=8)
+    settings = LocalSettings(batch_size=8, sampling=sampling)
     fresh = LocalTrainer(problem_of(model), settings, seed=0)
     used = LocalTrainer(problem_of(model), settings, seed=0)
     for client in (2, 1, 0):

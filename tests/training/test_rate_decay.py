@@ -6,7 +6,7 @@ from torch import nn
 
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer
-from fedcompass.training.streams import stream_key
+from fedcompass.training.streams import RowStream, stream_key
 
 torch.set_num_threads(1)
 OPTIMIZERS = {
@@ -65,7 +65,7 @@ def test_tasks_of_a_stack_have_each_their_own_rate(optimizer: str) -> None:
         StackedTask(
             start=start,
             samples=given.clients[1],
-            stream=stream_key(0, "batches", 1, number),
+            stream=RowStream(stream_key(0, "batches", 1, number)),
             steps=6,
             payload="delta",
             rate_scale=chosen.rate_scale(steps, 6),

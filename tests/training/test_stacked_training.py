@@ -9,16 +9,18 @@ from torch.nn import functional
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.models.resnet import ResidualBlock
+from fedcompass.settings.training import Sampling
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 from fedcompass.training.evaluation import evaluate
 from fedcompass.training.stacked import StackedTask, StackedTrainer
 from fedcompass.training.stacked.chosen_trainer import stacked_trainer
 from fedcompass.training.stacked.convert import convert
 from fedcompass.training.stacked.forward import CannotStack
-from fedcompass.training.streams import stream_key
+from fedcompass.training.streams import row_stream
 
 torch.set_num_threads(1)
 STEPS = (3, 5, 1, 4)
+BEFORE = (0, 7, 2, 40)
 SETTINGS = {
     "sgd": LocalSettings(optimizer="sgd", learning_rate=0.05, batch_size=8),
     "momentum": LocalSettings(
@@ -104,13 +106,18 @@ def problem_of(model: Callable[[], nn.Module], **options: object) -> Problem:
 
 
 def tasks_of(
-    problem: Problem, start: FlatState, steps: tuple[int, ...] = STEPS
+    problem: Problem,
+    start: FlatState,
+    steps: tuple[int, ...] = STEPS,
+    sampling: Sampling = "replacement",
 ) -> list[StackedTask]:
     return [
         StackedTask(
             start=start,
             samples=problem.clients[client],
-            stream=stream_key(0, "batches", client, 0),
+            stream=row_stream(
+                sampling, seed=0, client=client, local_round=0, steps_before=BEFORE[client]
+            ),
             steps=count,
             payload="delta" if client % 2 else "model",
         )
@@ -134,6 +141,7 @@ def assert_like_serial(problem: Problem, settings: LocalSettings, updates: list[
             local_round=0,
             steps=STEPS[client],
             payload="delta" if client % 2 else "model",
+            steps_before=BEFORE[client],
         )
         # Adam divides by the gradient's size, so rounding shows where a gradient is almost 0.
         torch.testing.assert_close(update.trainable, wanted.trainable, rtol=1e-3, atol=2e-4)
@@ -151,6 +159,26 @@ def test_a_stack_gives_what_each_task_gives_alone(
     start = LocalTrainer(problem, settings, seed=0).initial_state()
     assert trainer.how.startswith("vmap" if model is transposed else "stacked")
     assert_like_serial(problem, settings, trainer.train(tasks_of(problem, start)))
+
+
+@pytest.mark.parametrize("max_stack", [2, 16])
+@pytest.mark.parametrize("sampling", ["epochs", "rounds"])
+def test_a_stack_reads_the_passes_that_each_task_reads_alone(
+    sampling: Sampling, max_stack: int
+) -> None:
+    settings = SETTINGS["sgd"].model_copy(update={"sampling": sampling})
+    problem = problem_of(mlp)
+    start = LocalTrainer(problem, settings, seed=0).initial_state()
+    tasks = tasks_of(problem, start, sampling=sampling)
+    assert_like_serial(problem, settings, trainer_of(problem, settings, max_stack).train(tasks))
+
+
+@pytest.mark.parametrize("sampling", ["epochs", "rounds"])
+def test_the_trial_of_a_layer_that_is_not_known_draws_as_the_model_alone(
+    sampling: Sampling,
+) -> None:
+    settings = SETTINGS["sgd"].model_copy(update={"sampling": sampling})
+    assert trainer_of(problem_of(transposed), settings).how.startswith("vmap")
 
 
 @pytest.mark.parametrize("max_stack", [1, 3])

@@ -81,11 +81,12 @@ _COMPARED = {
         "batch_size",
         "rate_decay",
         "precision",
+        "sampling",
     ),
 }
 """What tells experiments apart beside the target and the strategy's settings."""
 
-_BEFORE = {"precision": "float32", "spread": 0.3}
+_BEFORE = {"precision": "float32", "sampling": "replacement", "spread": 0.3}
 """What a run without such a setting was run with, where that is not 0 or false."""
 
 

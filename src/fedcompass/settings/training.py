@@ -7,7 +7,7 @@ Losses and metrics are known by name here, and which way each metric is better. 
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,7 @@ __all__ = [
     "REGRESSION",
     "LocalSettings",
     "MetricKind",
+    "Sampling",
     "check_loss",
     "best_in_words",
     "check_metrics",
@@ -29,6 +30,10 @@ __all__ = [
     "higher_is_better",
     "is_share",
 ]
+
+
+Sampling: TypeAlias = Literal["replacement", "epochs", "rounds"]
+"""How a client's batches are drawn; `training/streams.py` does it."""
 
 
 class LocalSettings(Settings):
@@ -44,6 +49,10 @@ class LocalSettings(Settings):
     """Pull of the weights towards 0: in the gradient, or with `adamw` beside it."""
     batch_size: Annotated[int, Field(ge=1)] = 64
     """Samples in a client's batch."""
+    sampling: Sampling = "replacement"
+    """How batches are drawn: at random with `replacement`, usual for built-in data; in shuffled
+    passes over the client's samples that go on from task to task (`epochs`), usual for your own;
+    or in passes that begin anew with every task (`rounds`). A privacy budget has its own way."""
     rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor on the learning rate after every `rate_decay_steps` steps of a client; 1: none."""
     rate_decay_steps: Annotated[int, Field(ge=1)] = 200

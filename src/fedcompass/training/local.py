@@ -14,12 +14,12 @@ from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.error_text import told
 from fedcompass.errors import TaskFailed
 from fedcompass.settings.aggregation import Payload
-from fedcompass.settings.training import LocalSettings
+from fedcompass.settings.training import LocalSettings, Sampling
 from fedcompass.training.bound import BoundModel, build_module
 from fedcompass.training.graphed_steps import GraphedSteps
 from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Inputs, Problem
-from fedcompass.training.streams import seeded, stream_key
+from fedcompass.training.streams import RowStream, row_stream, seeded, stream_key
 from fedcompass.vocabulary import Steps
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Draw", "LocalTrainer", "Step", "change_or_model", "model_steps", "take_steps"]
 
-Draw: TypeAlias = Callable[[int, Steps], Iterator[Any]]
-"""(key of the random stream, steps) -> so many batches on the device."""
+Draw: TypeAlias = Callable[[RowStream, Steps], Iterator[Any]]
+"""(where rows come from, steps) -> so many batches on the device."""
 
 Step: TypeAlias = Callable[[Any, torch.Generator], object]
 """Trains on one batch; may vary it at random, drawing from the generator alone."""
@@ -43,13 +43,16 @@ def take_steps(
     seed: int,
     client: int,
     local_round: int,
+    sampling: Sampling,
+    steps_before: Steps,
     device: torch.device,
     is_over: Callable[[Steps], bool] = lambda _done: False,
 ) -> Steps:
     """Train on one batch after the other, and return on how many.
 
-    What is random in it depends on the seed, the client and the local round alone. `begin` gives
-    what does a step; `is_over` is asked after each, with the steps done, whether to stop early.
+    What is random in it depends on the seed, the client, the local round and the steps of the
+    client's tasks before. `begin` gives what does a step; `is_over` is asked after each, with the
+    steps done, whether to stop early.
     """
     if steps < 1:
         raise TaskFailed(f"task {local_round} asks for {steps} steps; a task has at least 1")
@@ -59,10 +62,13 @@ def take_steps(
 
     augmenting = torch.Generator(device)
     augmenting.manual_seed(key("augment"))
+    stream = row_stream(
+        sampling, seed=seed, client=client, local_round=local_round, steps_before=steps_before
+    )
     done = 0
     with seeded(key("torch"), device):
         step = begin()
-        for batch in draw(key("batches"), steps):
+        for batch in draw(stream, steps):
             step(batch, augmenting)
             done += 1
             if is_over(done):
@@ -98,9 +104,9 @@ def model_steps(
 class LocalTrainer:
     """Trains any client of a problem, one task after the other, in one reused module.
 
-    A task's result depends on the start model, the seed, the client, the local round and the steps,
-    and on nothing the trainer did before. On CPU it also depends on torch's number of threads,
-    which is the caller's to set: the executors use one.
+    A task's result depends on the start model, the seed, the client, the local round, the steps and
+    those of the client's tasks before, and on nothing the trainer did before. On CPU it also
+    depends on torch's number of threads, which is the caller's to set: the executors use one.
     """
 
     def __init__(
@@ -168,7 +174,8 @@ class LocalTrainer:
             local_round: how many rounds this client has done before; selects the random stream.
             steps: how many batches, exactly.
             payload: what goes into the update's `trainable`; buffers travel as end values.
-            steps_before: how many steps this client was given before; decays the learning rate.
+            steps_before: how many steps this client was given before; decays the learning rate, and
+                says where its epoch goes on.
             out: where to write the update, on `start`'s device; may be `start` itself.
             privacy: train by DP-SGD with this noise; None: plainly.
 
@@ -191,6 +198,8 @@ class LocalTrainer:
                 seed=self.seed,
                 client=client,
                 local_round=local_round,
+                sampling=self.settings.sampling,
+                steps_before=steps_before,
                 device=self.device,
             )
         except Exception as error:
@@ -225,7 +234,7 @@ class LocalTrainer:
 
         taken, draws = self._private_steps(), simulated_draws(self.seed, client, local_round)
 
-        def draw(_key: int, steps: int) -> Iterator[Any]:
+        def draw(_stream: RowStream, steps: int) -> Iterator[Any]:
             yield from poisson_batches(samples, plan.sample_rate, draws, steps)
             check_buffers(start, taken.model.collect())  # the last step is done
 

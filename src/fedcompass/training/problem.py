@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fedcompass.errors import DataError, SettingsError
 from fedcompass.own_code import described
-from fedcompass.training.streams import batch_rows
+from fedcompass.training.streams import RowStream, batch_rows
 
 __all__ = [
     "Augment",
@@ -205,9 +205,10 @@ class Samples:
         chosen = _moved(self.inputs, lambda tensor: tensor.index_select(0, stored))
         return chosen, self.targets.index_select(0, stored)
 
-    def batches(self, key: int, steps: int, size: int) -> Iterator[tuple[Any, Tensor]]:
-        """So many batches, drawn at random with replacement; the key selects the random stream."""
-        rows = batch_rows(key, steps=steps, batch_size=size, samples=len(self), device=self.device)
+    def batches(self, stream: RowStream, steps: int, size: int) -> Iterator[tuple[Any, Tensor]]:
+        """So many batches of the rows that the stream gives."""
+        samples, device = len(self), self.device
+        rows = batch_rows(stream, steps=steps, batch_size=size, samples=samples, device=device)
         return map(self.batch, rows)
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> "Samples":

@@ -1,19 +1,31 @@
-"""Counter-based random streams: what a task draws depends only on (seed, client, local round).
+"""Counter-based random streams: what a task draws depends on the seed, its client and its place.
 
 A word of a stream is a hash of its key and its position, so any part of it can be drawn without
 drawing what comes before, in any process, on any device, for many clients at once. The hash is
 splitmix64 (Steele, Lea & Flood 2014) in wrapping 64-bit integers, which PyTorch computes alike on
 CPU and GPU; its own generators differ between the two.
+
+Which rows a task trains on, of its client's n samples, in batches of B:
+
+- replacement: row k is word k of the stream (seed, client, local round), scaled to n;
+- epochs: the client's tasks read one endless sequence, each from where the one before was to end.
+  Position p of it is row pi_e(p mod n) with e = p div n, and pi_e sorts n words of the stream
+  (seed, client, e). So a batch is always full, and runs over the end of a pass;
+- rounds: the same, but every local round has a sequence of its own and reads it from its start.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["batch_indices", "batch_indices_of_many", "batch_rows", "seeded", "stream_key"]
+from fedcompass.settings.training import Sampling
+from fedcompass.vocabulary import Steps
+
+__all__ = ["RowStream", "TaskRows", "batch_rows", "row_stream", "seeded", "stream_key"]
 
 _STEPS_DRAWN_AT_ONCE = 256  # bounds the memory of drawn rows, whatever the length of the round
 
@@ -25,62 +37,123 @@ _LAST_SHIFT = 31
 
 def stream_key(seed: int, purpose: str, client: int = 0, local_round: int = 0) -> int:
     """The key of one stream, a signed 64-bit integer; every argument changes all of its bits."""
-    key = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
-    for part in (seed, client, local_round):
-        key = _mixed_word((key ^ _mixed_word(part + _GOLDEN)) + _GOLDEN)
-    return _signed(key)
+    return _key(purpose, seed, client, local_round)
 
 
-def batch_indices(
-    key: int,
+@dataclass(frozen=True, slots=True)
+class RowStream:
+    """Where a task's rows come from.
+
+    key: of its words; where it is shuffled, what the key of each pass is made of.
+    shuffled: rows come in shuffled passes over all samples; else uniform with replacement.
+    first_step: how many steps before the task's first have read the sequence of passes.
+    """
+
+    key: int
+    shuffled: bool = False
+    first_step: Steps = 0
+
+
+def row_stream(
+    sampling: Sampling, *, seed: int, client: int, local_round: int, steps_before: Steps
+) -> RowStream:
+    """Where the rows of a client's local round come from, `steps_before` steps into its tasks."""
+    match sampling:
+        case "replacement":
+            return RowStream(stream_key(seed, "batches", client, local_round))
+        case "epochs":
+            return RowStream(_key("epoch", seed, client), shuffled=True, first_step=steps_before)
+        case "rounds":
+            return RowStream(_key("round", seed, client, local_round), shuffled=True)
+
+
+class TaskRows:
+    """The rows that a stack of tasks trains on, drawn in pieces; each reads those it reads alone.
+
+    Args:
+        streams: where each task's rows come from; all are shuffled, or none.
+        samples: how many samples each task's client has, 1 to 2^31.
+        batch_size: rows in a batch.
+        device: where rows are drawn.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[RowStream],
+        samples: Sequence[int],
+        batch_size: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._shuffled = streams[0].shuffled
+        self._first_steps = [stream.first_step for stream in streams]
+        self._samples, self._batch_size = samples, batch_size
+        # At once: a GPU is waited for with every tensor that is made of Python's numbers.
+        table = [[stream.key for stream in streams], list(samples), self._first_steps]
+        self._on_device = torch.tensor(table, dtype=torch.int64, device=device)
+
+    def draw(self, tasks: int, *, first_step: int, steps: int) -> Tensor:
+        """Rows of so many steps of the first so many tasks: int64 [tasks, steps, batch size].
+
+        Args:
+            tasks: how many; those after them have no steps left.
+            first_step: of these steps, counted from each task's beginning; drawing in pieces gives
+                the same rows as at once.
+            steps: how many batches.
+        """
+        count = steps * self._batch_size
+        if self._shuffled:
+            rows = self._in_passes(tasks, first_step, count)
+        else:
+            keys, samples, _ = self._on_device[:, :tasks, None]
+            positions = torch.arange(count, device=keys.device) + first_step * self._batch_size
+            words = _mixed(keys + positions * _signed(_GOLDEN))
+            # The high 32 bits as a fraction of 2^32, times n: no division, a bias below n / 2^32.
+            rows = (_shifted(words, 32) * samples) >> 32
+        return rows.view(tasks, steps, self._batch_size)
+
+    def _in_passes(self, tasks: int, first_step: int, count: int) -> Tensor:
+        """The next so many rows of each task's sequence of passes."""
+        # How many passes are touched, and their words, is counted without the GPU: asked for a
+        # length, it would first do all the steps that it has in hand.
+        passes = words = 0
+        for before, n in zip(self._first_steps[:tasks], self._samples, strict=False):
+            offset = (before + first_step) * self._batch_size % n
+            passes += (offset + count - 1) // n + 1
+            words += ((offset + count - 1) // n + 1) * n
+        keys, samples, steps_before = self._on_device[:, :tasks]
+        begin = (steps_before + first_step) * self._batch_size
+        offset_in_pass = begin % samples
+        touched = (offset_in_pass + count - 1) // samples + 1  # passes of each task
+        earlier = touched.cumsum(0) - touched  # passes, of the tasks before
+        task = _repeated(touched, passes)  # of each pass
+        epoch = torch.arange(passes, device=keys.device) + (begin // samples - earlier)[task]
+        of_pass = _mixed((keys[task] ^ _mixed(epoch + _signed(_GOLDEN))) + _signed(_GOLDEN))
+        lengths = samples[task]
+        starts = lengths.cumsum(0) - lengths
+        owner = _repeated(lengths, words)  # the pass of each word
+        row = torch.arange(words, device=keys.device) - starts[owner]
+        order = _mixed(of_pass[owner] + row * _signed(_GOLDEN)).argsort(stable=True)
+        if passes > 1:  # by pass, and in each by its words
+            order = order[owner[order].argsort(stable=True)]
+        # A task's passes lie one after the other, so what it reads is one stretch of them.
+        place = (starts[earlier] + offset_in_pass)[:, None]
+        rows: Tensor = row[order[place + torch.arange(count, device=keys.device)]]
+        return rows
+
+
+def batch_rows(
+    stream: RowStream,
     *,
-    first_step: int,
     steps: int,
     batch_size: int,
     samples: int,
     device: torch.device | str = "cpu",
-) -> Tensor:
-    """Rows to train on, uniform with replacement: int64 [steps, batch_size], below `samples`."""
-    keys = torch.tensor([key], device=device)
-    counts = torch.tensor([samples], device=device)
-    return batch_indices_of_many(
-        keys, counts, first_step=first_step, steps=steps, batch_size=batch_size
-    )[0]
-
-
-def batch_rows(
-    key: int, *, steps: int, batch_size: int, samples: int, device: torch.device | str = "cpu"
 ) -> Iterator[Tensor]:
-    """The same rows, one batch after the other, drawn in pieces as they are needed."""
+    """The rows of one task, batch after batch, drawn in pieces as they are needed."""
+    source = TaskRows([stream], [samples], batch_size, device)
     for first in range(0, steps, _STEPS_DRAWN_AT_ONCE):
-        yield from batch_indices(
-            key,
-            first_step=first,
-            steps=min(_STEPS_DRAWN_AT_ONCE, steps - first),
-            batch_size=batch_size,
-            samples=samples,
-            device=device,
-        )
-
-
-def batch_indices_of_many(
-    keys: Tensor, samples: Tensor, *, first_step: int, steps: int, batch_size: int
-) -> Tensor:
-    """The same for a stack of tasks: int64 [tasks, steps, batch_size].
-
-    Args:
-        keys: int64 [tasks], one stream key each.
-        samples: int64 [tasks], how many samples each task's client has; 1 to 2^31.
-        first_step: position in the streams; drawing in pieces gives the same rows as at once.
-        steps: how many batches.
-        batch_size: rows in a batch; fixes which position of the stream a step reads.
-    """
-    first = first_step * batch_size
-    positions = torch.arange(first, first + steps * batch_size, device=keys.device)
-    words = _mixed(keys[:, None] + positions * _signed(_GOLDEN))
-    # The high 32 bits as a fraction of 2^32, times n: no division, and a bias below n / 2^32.
-    rows = (_shifted(words, 32) * samples[:, None]) >> 32
-    return rows.view(len(keys), steps, batch_size)
+        at_once = min(_STEPS_DRAWN_AT_ONCE, steps - first)
+        yield from source.draw(1, first_step=first, steps=at_once)[0]
 
 
 @contextmanager
@@ -102,6 +175,19 @@ def seeded(key: int, device: torch.device | str = "cpu") -> Iterator[None]:
         torch.set_rng_state(cpu)
         if gpu is not None:
             torch.cuda.set_rng_state(gpu, device)
+
+
+def _key(purpose: str, *parts: int) -> int:
+    key = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
+    for part in parts:
+        key = _mixed_word((key ^ _mixed_word(part + _GOLDEN)) + _GOLDEN)
+    return _signed(key)
+
+
+def _repeated(counts: Tensor, total: int) -> Tensor:
+    """0 as often as the first count says, then 1, and so on: `total` numbers."""
+    numbers = torch.arange(len(counts), device=counts.device)
+    return numbers.repeat_interleave(counts, output_size=total)
 
 
 def _signed(word: int) -> int:

@@ -12,7 +12,7 @@ from fedcompass.deployment.app.trainer import Trainer
 from fedcompass.errors import DataError
 from fedcompass.training.local import Draw
 from fedcompass.training.problem import Samples
-from fedcompass.training.streams import batch_rows
+from fedcompass.training.streams import RowStream, batch_rows
 
 __all__ = ["batches_of", "collated"]
 
@@ -53,9 +53,9 @@ def _on_device(batch: Any, device: torch.device) -> Any:
 
 
 def _drawn(
-    dataset: Any, batch_size: int, device: torch.device, key: int, steps: int
+    dataset: Any, batch_size: int, device: torch.device, stream: RowStream, steps: int
 ) -> Iterator[Any]:
-    for rows in batch_rows(key, steps=steps, batch_size=batch_size, samples=len(dataset)):
+    for rows in batch_rows(stream, steps=steps, batch_size=batch_size, samples=len(dataset)):
         yield collated(dataset, rows, device)
 
 
@@ -69,7 +69,7 @@ class _LoadedBatches:
         self._loader, self._device = loader, device
         self._pass: Iterator[Any] = iter(())
 
-    def draw(self, _key: int, steps: int) -> Iterator[Any]:
+    def draw(self, _stream: RowStream, steps: int) -> Iterator[Any]:
         for _ in range(steps):
             yield _on_device(self._next(), self._device)
 

@@ -99,6 +99,8 @@ class SiteRounds:
             seed=self.trainer.seed,
             client=self._site_number,
             local_round=task,
+            sampling="replacement",
+            steps_before=0,
             device=self._device,
             is_over=partial(self._is_over, began, should_stop),
         )

@@ -19,6 +19,7 @@ from fedcompass.privacy.account_file import AccountFile
 from fedcompass.settings.privacy import PrivacySettings
 from fedcompass.training.local import Step
 from fedcompass.training.problem import Samples
+from fedcompass.training.streams import RowStream
 from fedcompass.vocabulary import Steps
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class SiteBudget:
         self._draws = SecretDraws.fresh()  # a task that is asked for again is another one
         return charged
 
-    def draw(self, _key: int, steps: Steps) -> Iterator[Any]:
+    def draw(self, _stream: RowStream, steps: Steps) -> Iterator[Any]:
         """Poisson batches that nobody can guess."""
         assert self._draws is not None  # since `charge`
         for _ in range(steps):

@@ -34,7 +34,8 @@ class TrainJob:
     start: the model to start from; unchanged until the result is there. Jobs with the very same
         object share its copy in the workers' memory.
     needed_at: virtual time of its arrival; jobs are trained in about this order.
-    steps_before: how many steps the client was given before; decays its learning rate.
+    steps_before: how many steps the client was given before; decays its learning rate, and says
+        where its epoch goes on.
     privacy: train by DP-SGD with this noise; None: plainly.
     """
 

@@ -28,7 +28,7 @@ from fedcompass.training.model_steps import ModelSteps
 from fedcompass.training.problem import Problem
 from fedcompass.training.stacked import StackedTask, StackedTrainer
 from fedcompass.training.stacked.chosen_trainer import stacked_trainer
-from fedcompass.training.streams import stream_key
+from fedcompass.training.streams import row_stream
 
 __all__ = ["RunContext", "StackedJobs"]
 
@@ -73,7 +73,13 @@ class RunContext:
         return StackedTask(
             start=job.start,
             samples=self.problem.clients[job.client],
-            stream=stream_key(self._seed, "batches", job.client, job.local_round),
+            stream=row_stream(
+                self._settings.sampling,
+                seed=self._seed,
+                client=job.client,
+                local_round=job.local_round,
+                steps_before=job.steps_before,
+            ),
             steps=job.steps,
             payload=job.payload,
             rate_scale=self._settings.rate_scale(job.steps_before, job.steps),

@@ -14,7 +14,7 @@ from fedcompass.training.problem import Problem, outputs_of
 from fedcompass.training.stacked.forward import CannotStack
 from fedcompass.training.stacked.stacked_trainer import StackedTrainer
 from fedcompass.training.stacked.tasks import StackedTask
-from fedcompass.training.streams import stream_key
+from fedcompass.training.streams import row_stream
 
 __all__ = ["stacked_trainer", "work_of"]
 
@@ -81,7 +81,9 @@ def _try(trainer: StackedTrainer, problem: Problem) -> None:
     task = StackedTask(
         start=start,
         samples=problem.clients[0],
-        stream=stream_key(0, "batches"),
+        stream=row_stream(
+            trainer.settings.sampling, seed=0, client=0, local_round=0, steps_before=0
+        ),
         steps=_TRIAL_STEPS,
         payload="delta",
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.settings.aggregation import Payload
 from fedcompass.training.problem import Samples
-from fedcompass.training.streams import batch_indices_of_many
+from fedcompass.training.streams import RowStream, TaskRows
 from fedcompass.vocabulary import Steps
 
 __all__ = ["RowSource", "StackedTask"]
@@ -21,7 +21,7 @@ class StackedTask:
 
     start: the model to start from; tasks with the very same object share its copy.
     samples: the client's, on the trainer's device; all tasks of a stack share the stored tensors.
-    stream: key of its random stream of batches.
+    stream: where the rows of its batches come from.
     steps: how many batches, exactly.
     payload: what goes into the update's `trainable`.
     rate_scale: factor on the learning rate.
@@ -29,7 +29,7 @@ class StackedTask:
 
     start: FlatState
     samples: Samples
-    stream: int
+    stream: RowStream
     steps: Steps
     payload: Payload
     rate_scale: float = 1.0
@@ -39,20 +39,13 @@ class RowSource:
     """Draws the batches of a stack's tasks: the rows each task would draw alone."""
 
     def __init__(self, tasks: Sequence[StackedTask], batch_size: int, device: torch.device) -> None:
-        self._batch_size = batch_size
-        self._streams = torch.tensor([task.stream for task in tasks], device=device)
-        self._counts = torch.tensor([len(task.samples) for task in tasks], device=device)
+        streams = [task.stream for task in tasks]
+        self._rows = TaskRows(streams, [len(task.samples) for task in tasks], batch_size, device)
         self._table, self._offsets = _table(tasks, device)
 
     def draw(self, tasks: int, *, first_step: int, steps: int) -> Tensor:
         """Stored rows for the first so many tasks: int64 [steps, tasks, batch_size]."""
-        drawn = batch_indices_of_many(
-            self._streams[:tasks],
-            self._counts[:tasks],
-            first_step=first_step,
-            steps=steps,
-            batch_size=self._batch_size,
-        )
+        drawn = self._rows.draw(tasks, first_step=first_step, steps=steps)
         if self._table is not None:
             drawn = self._table[drawn + self._offsets[:tasks, None, None]]
         return drawn.transpose(0, 1).contiguous()
