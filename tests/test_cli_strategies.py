@@ -22,7 +22,8 @@ FEDAT = """\
 fedat: clients of similar pace form tiers; each runs fedavg by itself, and
 rare tiers count more
 
-  when      a tier has finished its round
+  when      everybody has answered once, unless profiling is tasks; then a
+            tier has
   formula   w = Σ_m (T_{M+1-m} / T) w_m
   in words  the model becomes the mean of the tiers' models w_m, each the mean
             of its clients' models by samples; tier m (1 the fastest of M)
@@ -39,6 +40,11 @@ steps                 200      whole number >= 1
 tier_ratio            2.0      number >= 1
     υ: the slowest client of a tier is at most so many times slower than its
     fastest
+profiling             round    round|tasks
+    How paces are learned: a first round of all clients, which is merged; or
+    tasks of a tenth of the steps, which are not: tiers are formed when
+    clients with three quarters of the samples have answered theirs, and later
+    ones are placed as they answer
 """
 
 FORMULAS = {

@@ -185,6 +185,27 @@ def test_fedat_weighs_the_tiers_by_the_mirrored_counts() -> None:
     assert made.version == 4
 
 
+def test_an_update_that_only_measured_a_pace_changes_nothing_but_spends_its_budget() -> None:
+    made = of_two("fedat", steps=20, profiling="tasks")
+    given = replace(answer_of(made, "a", [9.0, 9.0, 9.0]), epsilon=0.5)
+    assert given.steps_done == 2
+    assert made.receive(2.0, given).commands == []
+    assert journal(made)[-1] == {
+        "command": "Discard",
+        "at": 2.0,
+        "client": "a",
+        "task": 1,
+        "steps": 2,
+        "epsilon": 0.5,
+    }
+    commands = answer(made, 2.1, "b", [7.0, 7.0, 7.0])
+    assert [getattr(command, "group", None) for command in commands] == [1, 1]
+    assert (weights(made), made.version, made.scheduler.pending()) == ([1.0, 2.0, 3.0], 0, [])
+    answer(made, 22.0, "a", [5.0, 1.0, 1.0])
+    answer(made, 23.0, "b", [1.0, 1.0, 5.0])
+    assert weights(made) == [2.0, 1.0, 4.0]  # the tier's mean by samples, of these alone
+
+
 COMPASS = {"min_steps": 2, "max_steps": 10, "latest": 1.2}
 
 

@@ -242,7 +242,7 @@ def test_the_json_of_a_strategy_builds_the_same_strategy_again(name: str) -> Non
 
 
 def test_known_keys_are_those_that_strategy_takes() -> None:
-    assert strategies.known_keys("fedat")[-3:] == ["tier_ratio", "server", "guard"]
+    assert strategies.known_keys("fedat")[-4:] == ["tier_ratio", "profiling", "server", "guard"]
     assert "variant" in strategies.known_keys("fedbuff")
     assert "variant" not in strategies.known_keys("fedavg")
     with pytest.raises(SettingsError, match="strategy is 'x'"):
@@ -271,6 +271,13 @@ def test_a_scheduler_of_ones_own_merges_means_unless_its_recipe_says_otherwise()
     assert strategy("means").aggregation.scale == "mean-share"
     assert not strategy("means").weighs_staleness
     assert strategy("sums").aggregation.scale == "none"
+
+
+def test_updates_that_only_measure_a_pace_are_not_for_secure_sums() -> None:
+    strategies.register("tiers, summed", Recipe("of its own", "tiered", aggregation={}))
+    assert strategies.secured("tiers, summed").scheduling.merge_at_least == 3
+    with pytest.raises(SettingsError, match="has profiling 'tasks', whose updates no sum asks for"):
+        strategies.secured("tiers, summed", profiling="tasks")
 
 
 class PatientSettings(FixedStepsSettings):

@@ -26,6 +26,7 @@ from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import (
     Command,
     Commit,
+    Discard,
     Fold,
     FoldAgain,
     Hold,
@@ -287,6 +288,9 @@ class Coordinator:
         match command:
             case Fold() | FoldAgain():
                 self._fold(command, tensors, epsilon)
+            case Discard():  # its tensors go nowhere; what it cost of a privacy budget is spent
+                spent = {} if epsilon is None else {"epsilon": epsilon}
+                self.journal.command(command, **spent)
             case Commit():
                 self.journal.command(command, **self._commit(command))
             case Hold():

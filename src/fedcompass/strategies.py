@@ -22,6 +22,7 @@ from fedcompass.scheduling.metronome import MetronomeSettings
 from fedcompass.scheduling.policy import Policy, SchedulerSettings
 from fedcompass.scheduling.registry import PolicyKind, policy_kind
 from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.scheduling.tiered import TieredSettings
 from fedcompass.setting_tables import merged, nearest, unknown_key
 from fedcompass.settings import Settings
 from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
@@ -384,6 +385,9 @@ def _check_secure(made: Strategy) -> None:
         ),
         "has since_last true, which keeps each client's last model; set it to false": (
             rule.since_last
+        ),
+        "has profiling 'tasks', whose updates no sum asks for; use 'round'": (
+            isinstance(made.scheduling, TieredSettings) and made.scheduling.profiling == "tasks"
         ),
         "has absent 'remember', which keeps each client's last update; use 'skip' or 'catch-up'": (
             made.scheduling.repeats_updates

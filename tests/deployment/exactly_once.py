@@ -52,10 +52,13 @@ def check_exactly_once(
     lines = records(folder)
     accepted = [r["task"] for r in lines if r.get("event") == "UpdateArrived" and r["steps_done"]]
     merged = [t for r in lines if r.get("command") == "Commit" for _, t, _ in r["contributions"]]
+    discarded = [r["task"] for r in lines if r.get("command") == "Discard"]
     summary = json.loads((folder / "summary.json").read_text())
     pending = [task for _, task, _ in summary["pending"]]
     assert len(accepted) == len(set(accepted)), "an update was accepted twice"
-    assert sorted(merged + pending) == sorted(accepted), "an update was lost or merged twice"
+    assert sorted(merged + pending + discarded) == sorted(accepted), (
+        "an update was lost or merged twice"
+    )
     assert [line["task"] for line in audit(folder, "accepted")] == accepted
     versions = [line["version"] for line in audit(folder, "merged")]
     assert versions == list(range(1, len(versions) + 1))

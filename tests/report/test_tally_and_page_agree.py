@@ -208,6 +208,13 @@ def simulated_on_beats(folder: Path) -> Path:
     return folder
 
 
+def simulated_with_profiling(folder: Path) -> Path:
+    """With first tasks that no merge has."""
+    profiled = eventful("fedat", strategy={"profiling": "tasks"})
+    simulate(profiled, problem=problem(), folder=folder)
+    return folder
+
+
 def simulated_privately(folder: Path) -> Path:
     """With budgets, which fast clients spend before the run ends."""
     private = eventful("fedasync").with_settings({"privacy": {"epsilon": 12.0, "noise": 1.5}})
@@ -250,6 +257,7 @@ JOURNALS: dict[str, Callable[[Path], Path]] = {
     "simulated": simulated,
     "simulated in groups": simulated_in_groups,
     "simulated on beats": simulated_on_beats,
+    "simulated with profiling": simulated_with_profiling,
     "simulated privately": simulated_privately,
     "deployed": deployed,
 }
@@ -361,7 +369,7 @@ def test_these_journals_have_everything_that_is_counted(tmp_path: Path) -> None:
         for client in tally.until(tally.now).values():
             counts = {k: v for k, v in asdict(client).items() if isinstance(v, int | float)}
             total = {name: total.get(name, 0) + value for name, value in counts.items()}
-    assert outcomes == {"arrived", "late", "refused", "lost", "under way"}
+    assert outcomes == {"arrived", "late", "discarded", "refused", "lost", "under way"}
     assert [name for name, value in total.items() if value == 0] == []
     assert any("left_out" in record for record in all_records)
 

@@ -41,7 +41,8 @@ def all_strategies() -> list[Strategy]:
     variants = [small(name, variant="share") for name in ("fedasync", "fedbuff")]
     overhead_aware = small("fedcompass", pace={"overhead_aware": True, "newest_weight": 0.5})
     adam = small("fedat", server={"optimizer": "adam", "learning_rate": 0.1})
-    return [*(small(name) for name in names()), *variants, overhead_aware, adam]
+    profiled = small("fedat", profiling="tasks")
+    return [*(small(name) for name in names()), *variants, overhead_aware, adam, profiled]
 
 
 def model() -> FlatState:

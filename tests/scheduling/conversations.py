@@ -6,6 +6,7 @@ from fedcompass.scheduling.commands import (
     DIRECT,
     Command,
     Commit,
+    Discard,
     Fold,
     Hold,
     Quarantine,
@@ -74,9 +75,13 @@ def buffered_by(size: int) -> Scheduler:
     return Scheduler(buffered(BufferedSettings(steps=10, buffer_size=size)))
 
 
-def tiered(min_clients: int = 1, ratio: float = 2.0) -> Scheduler:
+def tiered(
+    min_clients: int = 1, ratio: float = 2.0, profiling: Literal["round", "tasks"] = "round"
+) -> Scheduler:
     """FedAT's, rounds of 10 steps."""
-    settings = TieredSettings(steps=10, min_clients=min_clients, tier_ratio=ratio)
+    settings = TieredSettings(
+        steps=10, min_clients=min_clients, tier_ratio=ratio, profiling=profiling
+    )
     return Scheduler(Tiered(settings))
 
 
@@ -142,6 +147,10 @@ def fold(
         share=share,
         steps=steps,
     )
+
+
+def discard(at: float, client: str, task: int, steps: int) -> Discard:
+    return Discard(at=at, client=client, task=task, steps=steps)
 
 
 def first(at: float, client: str, task: int, share: float, staleness: int = 0) -> Fold:

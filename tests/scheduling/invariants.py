@@ -15,6 +15,7 @@ from fedcompass.scheduling.commands import (
     GENERAL,
     Command,
     Commit,
+    Discard,
     Fold,
     FoldAgain,
     Hold,
@@ -77,6 +78,9 @@ class Watched:
                 case Fold():
                     self._check_fold(command)
                     folds.append(command.task)
+                case Discard():
+                    self._check_discard(command)
+                    folds.append(command.task)
                 case FoldAgain():
                     self._check_again(command)
                 case Commit():
@@ -93,7 +97,7 @@ class Watched:
                 case _:
                     assert_never(command)
         assert not self.repeated, "what is folded again is merged at once"
-        assert folds == answered, "an accepted answer is folded once, and nothing else"
+        assert folds == answered, "an accepted answer is folded or discarded once, nothing else"
         self._note_who_is_here(event, commands)
         self.check()
         return commands
@@ -147,6 +151,15 @@ class Watched:
         self.buffers.setdefault(fold.buffer, []).append(fold)
         self.latest[fold.client] = (fold.task, fold.steps, order.version)
         self.samples[fold.task] = self.scheduler.roster.members[fold.client].samples
+
+    def _check_discard(self, discard: Discard) -> None:
+        """Only a tier's profiling gives work that no merge will have, and a tenth of the steps."""
+        policy = self.scheduler.policy
+        assert isinstance(policy, Tiered)
+        assert policy.settings.profiling == "tasks"
+        order = self.tasks.pop(discard.client)
+        assert (discard.task, order.group) == (order.task, None)
+        assert 1 <= discard.steps <= order.steps <= max(1, policy.settings.steps // 10)
 
     def _check_again(self, again: FoldAgain) -> None:
         """It repeats the client's last merged update, in a merge where the client is absent."""
@@ -311,3 +324,9 @@ class Watched:
         for tier, clients in awaited.items():
             assert all((self.tasks[client].group or 0) == tier for client in clients)
             assert clients or tier not in self.buffers, "an empty round holds nothing back"
+        if policy.settings.profiling == "tasks":
+            assert 0 not in self.buffers, "what measures a pace is never merged"
+            present = [m for m in self.scheduler.roster.members.values() if not m.quarantined]
+            measured = sum(member.samples for member in present if member.pace)
+            enough = measured and 4 * measured >= 3 * sum(member.samples for member in present)
+            assert policy.to_json()["fastest"] or not enough, "tiers are formed when they can be"

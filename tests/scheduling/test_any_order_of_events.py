@@ -300,12 +300,30 @@ class BufferedInAnyOrder(AnyOrder):
 
 
 class TieredInAnyOrder(AnyOrder):
-    @initialize(ratio=st.sampled_from([1.0, 1.5, 3.0]), min_clients=FEW, quarantine_after=FEW)
-    def tiered(self, ratio: float, min_clients: int, quarantine_after: int) -> None:
+    @initialize(
+        steps=st.sampled_from([10, 25]),
+        ratio=st.sampled_from([1.0, 1.5, 3.0]),
+        profiling=st.sampled_from(["round", "tasks"]),
+        min_clients=FEW,
+        quarantine_after=FEW,
+    )
+    def tiered(
+        self,
+        steps: int,
+        ratio: float,
+        profiling: Literal["round", "tasks"],
+        min_clients: int,
+        quarantine_after: int,
+    ) -> None:
         settings = TieredSettings(
-            steps=10, tier_ratio=ratio, min_clients=min_clients, quarantine_after=quarantine_after
+            steps=steps,
+            tier_ratio=ratio,
+            profiling=profiling,
+            min_clients=min_clients,
+            quarantine_after=quarantine_after,
         )
-        self.begin(lambda: Tiered(settings), 10, 10)
+        fewest = steps // 10 if profiling == "tasks" else steps
+        self.begin(lambda: Tiered(settings), fewest, steps)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tests.scheduling.conversations import (
     commit,
     compass,
     deadline,
+    discard,
     first,
     fold,
     immediate,
@@ -31,6 +32,7 @@ from fedcompass.scheduling.commands import DIRECT, GENERAL
 from fedcompass.scheduling.events import Event
 from fedcompass.scheduling.pace import Pace, PaceSettings
 from fedcompass.scheduling.scheduler import Scheduler
+from fedcompass.scheduling.tiered import Tiered, TieredSettings
 
 # synchronous: FedAvg
 
@@ -327,6 +329,87 @@ def test_when_all_leave_in_the_first_round_the_next_to_join_opens_another() -> N
     ]
     assert tell(scheduler, joined("c", at=13.0)) == [start(13.0, "c", 3, 10, 1)]
     assert tell(scheduler, arrived(23.0, "c", 3, 10))[2:] == [start(23.0, "c", 4, 10, 2, group=1)]
+
+
+def profiled() -> Scheduler:
+    """a with half of the samples, b and c with a quarter each hold tasks of one step."""
+    scheduler = tiered(min_clients=3, profiling="tasks")
+    tell(scheduler, joined("a", samples=2), joined("b"))
+    assert tell(scheduler, joined("c")) == [
+        start(0.0, "a", 1, 1, 0),
+        start(0.0, "b", 2, 1, 0),
+        start(0.0, "c", 3, 1, 0),
+    ]
+    return scheduler
+
+
+def test_profiling_tasks_are_discarded_and_three_quarters_of_the_samples_form_tiers() -> None:
+    scheduler = profiled()
+    assert tell(scheduler, arrived(1.0, "a", 1, 1)) == [discard(1.0, "a", 1, 1)]
+    assert tell(scheduler, arrived(1.5, "b", 2, 1)) == [
+        discard(1.5, "b", 2, 1),
+        start(1.5, "a", 4, 10, 0, group=1),
+        start(1.5, "b", 5, 10, 0, group=1),
+    ]
+    assert scheduler.pending() == []
+    folds = fold(11.5, "a", 4, 10, 1, 0.5), fold(16.5, "b", 5, 10, 1, 0.25)
+    assert tell(scheduler, arrived(11.5, "a", 4, 10)) == [folds[0]]
+    assert tell(scheduler, arrived(16.5, "b", 5, 10)) == [
+        folds[1],
+        commit(16.5, 1, (1,), *folds),
+        start(16.5, "a", 6, 10, 1, group=1),
+        start(16.5, "b", 7, 10, 1, group=1),
+    ]
+
+
+def test_who_answers_its_profiling_task_later_and_is_too_slow_for_all_tiers_opens_another() -> None:
+    scheduler = profiled()
+    tell(scheduler, arrived(1.0, "a", 1, 1), arrived(1.5, "b", 2, 1))
+    assert tell(scheduler, arrived(5.0, "c", 3, 1)) == [
+        discard(5.0, "c", 3, 1),
+        start(5.0, "c", 6, 10, 0, group=2),
+    ]
+    tell(scheduler, joined("d", at=6.0))
+    assert tell(scheduler, arrived(26.0, "d", 7, 1)) == [
+        discard(26.0, "d", 7, 1),
+        start(26.0, "d", 8, 10, 0, group=3),
+    ]
+
+
+def test_who_answers_its_profiling_task_later_and_fits_a_tier_waits_for_its_next_round() -> None:
+    scheduler = profiled()
+    tell(scheduler, arrived(1.0, "a", 1, 1), arrived(1.5, "b", 2, 1))
+    assert tell(scheduler, arrived(2.0, "c", 3, 1)) == [discard(2.0, "c", 3, 1)]
+    tell(scheduler, arrived(11.5, "a", 4, 10))
+    assert tell(scheduler, arrived(16.5, "b", 5, 10))[2:] == [
+        start(16.5, "a", 6, 10, 1, group=1),
+        start(16.5, "b", 7, 10, 1, group=1),
+        start(16.5, "c", 8, 10, 1, group=1),
+    ]
+
+
+def test_a_profiling_task_that_is_lost_is_given_again_before_and_after_tiers_are_formed() -> None:
+    scheduler = profiled()
+    assert tell(scheduler, task_lost(0.5, "c", 3)) == [start(0.5, "c", 4, 1, 0)]
+    tell(scheduler, arrived(1.0, "a", 1, 1), arrived(1.5, "b", 2, 1))
+    assert tell(scheduler, task_lost(1.6, "c", 4)) == [start(1.6, "c", 7, 1, 0)]
+
+
+def test_when_one_that_is_being_measured_leaves_the_others_may_be_enough_for_tiers() -> None:
+    scheduler = profiled()
+    tell(scheduler, arrived(1.0, "a", 1, 1), joined("d", at=1.0))
+    assert tell(scheduler, lost(1.2, "c")) == []  # a has 2 of 4
+    assert tell(scheduler, lost(1.3, "b")) == []  # 2 of 3
+    assert tell(scheduler, lost(1.4, "d")) == [start(1.4, "a", 5, 10, 0, group=1)]
+
+
+def test_a_profiling_task_has_one_step_at_least_and_equal_weights_count_clients() -> None:
+    settings = TieredSettings(steps=4, profiling="tasks", min_clients=3, weights="equal")
+    scheduler = Scheduler(Tiered(settings))
+    tell(scheduler, joined("a", samples=1000), joined("b"), joined("c"))
+    assert tell(scheduler, arrived(1.0, "a", 1, 1)) == [discard(1.0, "a", 1, 1)]
+    assert tell(scheduler, arrived(2.0, "b", 2, 1)) == [discard(2.0, "b", 2, 1)]
+    assert len(tell(scheduler, arrived(3.0, "c", 3, 1))) == 4  # two of three are too few
 
 
 def test_one_that_waited_in_its_tier_may_leave() -> None:

@@ -28,6 +28,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "buffered": lambda: buffered(BufferedSettings(steps=20, buffer_size=3)),
     "metronome": lambda: Metronome(MetronomeSettings(min_steps=5, max_steps=50, min_clients=4)),
     "tiered": lambda: Tiered(TieredSettings(steps=20, min_clients=4)),
+    "tiered, profiled": lambda: Tiered(TieredSettings(steps=20, min_clients=4, profiling="tasks")),
 }
 
 

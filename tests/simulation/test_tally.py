@@ -4,19 +4,21 @@ import pytest
 from tests.simulation.tiny_runs import experiment, problem
 
 from fedcompass.runs.tally import Tally
-from fedcompass.scheduling.commands import Command, Fold, Quarantine, StartTraining
+from fedcompass.scheduling.commands import Command, Discard, Fold, Quarantine, StartTraining
 from fedcompass.scheduling.events import ClientLost, Event, UpdateArrived, UpdateRefused
 from fedcompass.simulation.result import Result
 from fedcompass.simulation.run import simulate
 
 
-def two_clients(name: str, paces: list[float], horizon: float, steps: int = 10) -> Result:
+def two_clients(
+    name: str, paces: list[float], horizon: float, steps: int = 10, **settings: str
+) -> Result:
     """A schedule without any noise, nothing trained."""
     return simulate(
         experiment(
             name,
             fleet={"paces": paces, "jitter": 0.0},
-            strategy={"steps": steps},
+            strategy={"steps": steps, **settings},
             horizon=horizon,
         ),
         problem=problem(len(paces)),
@@ -31,7 +33,7 @@ def start(task: int, at: float, client: str = "0") -> StartTraining:
 def told(*records: Event | Command) -> Tally:
     tally = Tally()
     for record in records:
-        if isinstance(record, StartTraining | Fold | Quarantine):
+        if isinstance(record, StartTraining | Fold | Discard | Quarantine):
             tally.command(record)
         else:
             tally.event(record)  # type: ignore[arg-type]
@@ -103,6 +105,28 @@ def test_a_forged_answer_does_not_end_a_live_task() -> None:
     time = tally.clients["0"].until(5.0)
     assert (time.busy, time.waiting) == (5.0, 0.0)
     assert (tally.clients["0"].refused, tally.clients["0"].not_finite) == (1, 0)
+
+
+def test_a_discarded_answer_is_work_but_no_update() -> None:
+    tally = told(
+        start(1, at=0.0),
+        UpdateArrived(at=2.0, client="0", task=1, steps_done=10),
+        Discard(at=2.0, client="0", task=1, steps=10),
+    )
+    tally.take({"command": "Discard", "client": "1", "task": 9, "steps": 3, "epsilon": 0.5})
+    client, other = tally.clients["0"], tally.clients["1"]
+    assert (client.updates, client.steps, client.until(3.0).busy) == (0, 10, 2.0)
+    assert (tally.uploads, tally.staleness.total(), tally.rounds) == (1, 0, {})
+    assert (other.steps, other.epsilon) == (3, 0.5)  # of a journal that was cut
+
+
+def test_profiling_costs_steps_and_time_but_merges_nothing() -> None:
+    """Of a tenth of the steps: client 0 at 0.2 s, client 1 at 1 s, when tiers of one are formed."""
+    result = two_clients("fedat", [0.1, 0.5], horizon=3.5, steps=20, profiling="tasks")
+    assert result.summary["global_updates"] == 1  # client 0's 20 steps from 1 s on
+    assert result.summary["steps_per_client"] == [22, 2]
+    assert result.summary["updates_per_client"] == [1, 0]
+    assert result.summary["local_steps"] == 24
 
 
 def test_who_is_gone_or_in_quarantine_neither_works_nor_waits() -> None:

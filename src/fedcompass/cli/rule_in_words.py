@@ -21,7 +21,7 @@ _WHEN = {
     "synchronous": "everybody has answered",
     "immediate": "an answer arrives",
     "buffered": "K answers (buffer_size) have arrived",
-    "tiered": "a tier has finished its round",
+    "tiered": "everybody has answered once, unless profiling is tasks; then a tier has",
     "compass": "a group has answered or its time is up; a client's first answer counts at once",
     "metronome": "everybody due at a beat has answered, or its time is up",
 }

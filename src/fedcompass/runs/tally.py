@@ -51,8 +51,9 @@ __all__ = [
 Doing: TypeAlias = Literal["busy", "waiting", "quarantined", "away"]
 """What a client is doing at a moment."""
 
-Outcome: TypeAlias = Literal["arrived", "late", "refused", "lost", "under way"]
-"""What became of a local round; a late one came after its group had merged."""
+Outcome: TypeAlias = Literal["arrived", "late", "discarded", "refused", "lost", "under way"]
+"""What became of a local round; a late one came after its group had merged, a discarded one was
+for the pace alone."""
 
 
 class Span(NamedTuple):
@@ -86,13 +87,13 @@ class ClientTally:
 
     samples: int = 0
     tasks: int = 0
-    updates: int = 0  # accepted
+    updates: int = 0  # accepted, and not discarded
     late: int = 0  # of those: their group had merged
     refused: int = 0
     not_finite: int = 0  # of the refused: they held NaN or infinity
     lost: int = 0  # tasks that failed
     left: int = 0  # how often it left or was given up
-    steps: Steps = 0  # of accepted updates
+    steps: Steps = 0  # of accepted updates and of discarded ones
     weight: float = 0.0  # sum of its updates' weights, each as often as it counted
     busy: Seconds = 0.0
     computing: Seconds = 0.0  # of that, as the client reports it
@@ -237,6 +238,8 @@ class Tally:
                 self._fold(record)
             case "FoldAgain":  # no answer of its own, but it weighs
                 self._of(record).weight += record.get("weight", 0.0)
+            case "Discard":
+                self._discard(record)
             case "Commit":
                 self._commit(record)
             case "SetDeadline" if "due" in record:
@@ -326,6 +329,15 @@ class Tally:
         if answered is not None and answered.group is not None and in_general:
             answered.outcome = "late"
             tally.late += 1
+
+    def _discard(self, record: Mapping[str, Any]) -> None:
+        """Its steps were done and its budget was spent, though no merge will have it."""
+        tally = self._of(record)
+        tally.steps += record["steps"]
+        tally.epsilon = record.get("epsilon", tally.epsilon)
+        answered = self.rounds.pop(record["task"], None)
+        if answered is not None:
+            answered.outcome = "discarded"
 
     def _spend(self, record: Mapping[str, Any]) -> None:
         """Note what a client says of its privacy budget."""

@@ -21,6 +21,7 @@ __all__ = [
     "GENERAL",
     "Command",
     "Commit",
+    "Discard",
     "Fold",
     "FoldAgain",
     "Hold",
@@ -76,6 +77,16 @@ class FoldAgain:
 
 
 @fact
+class Discard:
+    """Let go of the client's update: its task was given to learn the pace, not for the model."""
+
+    at: Seconds
+    client: ClientId
+    task: TaskId
+    steps: Steps
+
+
+@fact
 class Commit:
     """Merge these buffers into the global model, which becomes `version`, and empty them.
 
@@ -118,4 +129,6 @@ class Quarantine:
     client: ClientId
 
 
-Command: TypeAlias = StartTraining | Fold | FoldAgain | Commit | Hold | SetDeadline | Quarantine
+Command: TypeAlias = (
+    StartTraining | Fold | FoldAgain | Discard | Commit | Hold | SetDeadline | Quarantine
+)

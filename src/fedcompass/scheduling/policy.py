@@ -83,11 +83,11 @@ class Policy(Protocol):
 
     Every method returns the commands it wants carried out, in order. `at` is the present time.
 
-    Commands are made by the roster: `start`, `fold`, `commit`. Each changes the roster when it is
-    called, so call them in the order in which they are returned, and return every one. Where merges
-    wait for several clients, ask `roster.is_parked` before `start`. A policy without deadlines
-    inherits their three methods from `NoDeadlines`, one whose groups have some from
-    `GroupDeadlines`.
+    Commands are made by the roster: `start`, `fold`, `discard`, `commit`. They change the roster
+    when they are called, so call them in the order in which they are returned, and return every
+    one. Where merges wait for several clients, ask `roster.is_parked` before `start`. A policy
+    without deadlines inherits their three methods from `NoDeadlines`, one whose groups have some
+    from `GroupDeadlines`.
     """
 
     @property
@@ -108,7 +108,8 @@ class Policy(Protocol):
     ) -> list[Command]:
         """The member answered `task` with an update of `steps` steps; its pace is up to date.
 
-        The update must be folded. The member is idle now; it may be given its next task here.
+        The update must be folded; or discarded, where the task was given for the pace alone. The
+        member is idle now; it may be given its next task here.
         """
         ...
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from fedcompass.scheduling.commands import (
     GENERAL,
     Commit,
+    Discard,
     Fold,
     FoldAgain,
     Hold,
@@ -166,6 +167,10 @@ class Roster:
             share=self.weight(member) / self.total(),
             steps=answered.steps,
         )
+
+    def discard(self, member: Member, task: StartTraining, steps: Steps, at: Seconds) -> Discard:
+        """Let go of an accepted update: no merge will have it."""
+        return Discard(at=at, client=member.client, task=task.task, steps=steps)
 
     def weight(self, member: Member) -> float:
         """What a member's share is in proportion to."""

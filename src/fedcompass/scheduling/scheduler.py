@@ -4,7 +4,7 @@ from math import inf
 from typing import Any, assert_never
 
 from fedcompass.errors import EventRefused
-from fedcompass.scheduling.commands import Command, Fold, Quarantine, StartTraining
+from fedcompass.scheduling.commands import Command, Discard, Fold, Quarantine, StartTraining
 from fedcompass.scheduling.events import (
     ClientJoined,
     ClientLost,
@@ -247,10 +247,10 @@ def _check_folded(commands: list[Command], task: StartTraining, policy: Policy) 
     """Make sure that no accepted update is lost, whoever wrote the policy.
 
     Raises:
-        ValueError: none of the commands folds the answer to the task.
+        ValueError: none of the commands folds or discards the answer to the task.
     """
     for command in commands:
-        if type(command) is Fold and command.task == task.task:
+        if isinstance(command, Fold | Discard) and command.task == task.task:
             return
     raise ValueError(
         f"{type(policy).__name__}.accept did not fold the update of client {task.client!r} for "

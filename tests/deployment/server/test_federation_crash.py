@@ -35,6 +35,7 @@ STRATEGIES: list[dict[str, Any]] = [
     {"name": "fedasync", "steps": 4},
     {"name": "fedbuff", "steps": 4, "buffer_size": 3},
     {"name": "fedat", "steps": 4},
+    {"name": "fedat", "steps": 4, "profiling": "tasks"},
     {"name": "metronome", "min_steps": 2, "max_steps": 10, "absent": "remember"},
     {"name": "fedcompass", "min_steps": 2, "max_steps": 10, "calibrated": True},
     {"name": "metronome", "min_steps": 2, "max_steps": 10, "since_last": True},

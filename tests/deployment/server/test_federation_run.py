@@ -37,6 +37,7 @@ STRATEGIES: list[dict[str, Any]] = [
     {"name": "fedbuff", "steps": 4, "buffer_size": 2},
     {"name": "fedbuff", "steps": 4, "buffer_size": 2, "variant": "share"},
     {"name": "fedat", "steps": 4},
+    {"name": "fedat", "steps": 4, "profiling": "tasks"},
 ]
 
 

@@ -60,12 +60,23 @@ class Stage:
         return here
 
 
-@pytest.mark.parametrize("name", ["fedcompass", "fedavg", "fedasync", "fedbuff", "fedat"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"name": "fedcompass"},
+        {"name": "fedavg"},
+        {"name": "fedasync"},
+        {"name": "fedbuff"},
+        {"name": "fedat"},
+        {"name": "fedat", "profiling": "tasks"},
+    ],
+    ids=lambda strategy: "-".join(strategy.values()),
+)
 def test_the_deployment_takes_the_same_decisions_as_the_simulation(
-    tmp_path: Path, name: str
+    tmp_path: Path, strategy: dict[str, Any]
 ) -> None:
     pace = {"overhead_aware": True, "newest_weight": 0.5}
-    experiment = Experiment(seed=4, strategy={"name": name, "pace": pace}, horizon=40.0)
+    experiment = Experiment(seed=4, strategy={**strategy, "pace": pace}, horizon=40.0)
     simulate(experiment, executor="none", folder=tmp_path / "simulated")
     header, *simulated = records(tmp_path / "simulated")
     events = [record for record in simulated if "event" in record]

@@ -208,6 +208,9 @@ class RunModel {
       case "Fold":
         this.fold(this.lane(record.client), record);
         break;
+      case "Discard":
+        this.discard(this.lane(record.client), record);
+        break;
       case "FoldAgain": // no answer of its own, but it weighs
         this.lane(record.client).weight += record.weight ?? 0;
         break;
@@ -351,6 +354,14 @@ class RunModel {
       task.state = "late"; // its group had merged: it waits in the general buffer
       lane.late += 1;
     }
+  }
+
+  /** No merge will have it. @param {Lane} lane @param {Discard} record */
+  discard(lane, record) {
+    lane.steps += record.steps;
+    if (record.epsilon !== undefined) lane.spent.push([record.at, record.epsilon]);
+    const task = this.tasks.get(record.task);
+    if (task) task.state = "discarded";
   }
 
   /** The task it is at is lost. @param {Lane} lane @param {number} at */

@@ -62,7 +62,7 @@ function drawBusy(timeline, tasks, y, height) {
 }
 
 /** @type {Record<TaskState, number>} */
-const OPACITY = { open: 0.55, done: 1, late: 1, refused: 0.35, lost: 0.35, gone: 0.35 };
+const OPACITY = { open: 0.55, done: 1, late: 1, discarded: 0.35, refused: 0.35, lost: 0.35, gone: 0.35 };
 
 /** @param {Timeline} timeline @param {Task} task @param {number} y @param {number} height */
 function drawBar(timeline, task, y, height) {
@@ -155,7 +155,7 @@ function drawOver(timeline, index) {
   for (const task of timeline.inSight(lane.tasks)) {
     const [x0, x1] = timeline.ends(task.start, task.end);
     if (x1 - x0 >= LOWEST_LABEL) drawSteps(timeline, task, y);
-    if (task.end === null || task.state === "done" || x1 - drawnTo < 5) continue;
+    if (task.end === null || ["done", "discarded"].includes(task.state) || x1 - drawnTo < 5) continue;
     drawMark(timeline.pen, task.state, x1, y);
     drawnTo = x1;
   }

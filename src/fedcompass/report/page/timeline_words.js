@@ -52,6 +52,7 @@ function taskLines(task, scale, word) {
 const STATES = {
   open: "still training",
   late: "late: its group had merged, so it waits for the next merge",
+  discarded: "for the pace alone: not merged",
   refused: "refused",
   lost: "lost its task",
   gone: "left while training",

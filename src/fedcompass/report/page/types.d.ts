@@ -107,7 +107,7 @@ interface Arrival {
 }
 
 /** fedcompass.scheduling.commands */
-type JournalCommand = StartTraining | Fold | Commit
+type JournalCommand = StartTraining | Fold | Discard | Commit
   | { command: "FoldAgain"; at: number; client: string; weight?: number }
   | { command: "SetDeadline"; at: number; group: number; due?: number }
   | { command: "Quarantine"; at: number; client: string }
@@ -135,6 +135,16 @@ interface Fold {
   direct: boolean;
   /** Where a model was trained. */
   weight?: number;
+  /** What the client has spent of its privacy budget, if it has one. */
+  epsilon?: number;
+}
+
+interface Discard {
+  command: "Discard";
+  at: number;
+  client: string;
+  task: number;
+  steps: number;
   /** What the client has spent of its privacy budget, if it has one. */
   epsilon?: number;
 }
@@ -168,7 +178,7 @@ type Doing = "busy" | "waiting" | "quarantined" | "away";
 /** `ahead` is the part of `waiting` in which the client's group was not due yet. */
 type TimeSums = { busy: number; waiting: number; ahead: number; quarantined: number };
 type Pace = { perStep: number; overhead: number };
-type TaskState = "open" | "done" | "late" | "refused" | "lost" | "gone";
+type TaskState = "open" | "done" | "late" | "discarded" | "refused" | "lost" | "gone";
 
 /** One round of local training. */
 interface Task {
