@@ -1,5 +1,7 @@
 """What the paper's authors ran: their one fleet, each habit alone, and the profile of all."""
 
+from typing import Any
+
 import pytest
 from numpy.random import RandomState
 
@@ -86,7 +88,17 @@ def test_the_profile_is_the_row_of_that_name(cell: Cell, strategy: str) -> None:
     row = settings_of(cell, f"{strategy}@as-run", 3)
     dataset = cell.settings.dataset
     fleet = {"clients": cell.clients, "speed": row["fleet"]["speed"]}
-    given = {"data": {"name": dataset}, "fleet": fleet, "strategy": {"name": strategy}}
+    given: dict[str, Any] = {
+        "data": {"name": dataset},
+        "fleet": fleet,
+        "strategy": {"name": strategy},
+    }
+    if dataset != "cifar10":  # the stored runs on MNIST are from before these were settings
+        given["local"] = {"sampling": "replacement"}
+        if strategy != "fedat":
+            given["strategy"]["model_buffers"] = "moving"
+        if strategy.startswith("fedcompass"):
+            given["strategy"]["create_group"] = "clamp"
     filled, planned = Experiment(profile="as-run", **given), Experiment(**row)
     assert filled.fleet == planned.fleet
     precision = {"precision": planned.local.precision}

@@ -15,6 +15,7 @@ from fedcompass.setting_tables import merged
 
 __all__ = [
     "AS_RUN",
+    "FIRST_HABITS",
     "HABITS",
     "LATER_RELEASE",
     "Setup",
@@ -108,6 +109,20 @@ def _momentum(setup: Setup) -> dict[str, Any]:
     return {"local": {"momentum": 0.9}} if synchronous else {}
 
 
+def _replace(setup: Setup) -> dict[str, Any]:
+    """BatchNorm's statistics are replaced by the plain mean of the merged clients'.
+
+    Of their own strategies: FedAT is not in that code.
+    """
+    theirs = setup.is_compass or setup.strategy in ("fedavg", "fedavgm", "fedasync", "fedbuff")
+    return {"strategy": {"model_buffers": "replace"}} if theirs else {}
+
+
+def _rounds(_setup: Setup) -> dict[str, Any]:
+    """Every local round is a new shuffled pass over the client's samples."""
+    return {"local": {"sampling": "rounds"}}
+
+
 Habit = Callable[[Setup], dict[str, Any]]
 
 HABITS: dict[str, Habit] = {
@@ -120,11 +135,17 @@ HABITS: dict[str, Habit] = {
     "smooth": _of_compass(**_SMOOTH),
     "naps": _naps,
     "momentum": _momentum,
+    "pass-over": _of_compass(create_group="pass-over"),
+    "replace": _replace,
+    "rounds": _rounds,
 }
 """Each habit's settings, to be laid over the paper's, by a short name."""
 
 AS_RUN = tuple(HABITS)
 """The habits of the profile `as-run`: all of them."""
+
+FIRST_HABITS = AS_RUN[: AS_RUN.index("pass-over")]
+"""Without the three that became settings last: what the stored runs on MNIST were made with."""
 
 
 def habits(setup: Setup, names: Iterable[str] = AS_RUN) -> dict[str, Any]:

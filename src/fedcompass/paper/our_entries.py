@@ -13,7 +13,10 @@ __all__ = ["OUR_ENTRIES"]
 _FULL = ("mnist-class", "mnist-dual-dirichlet")
 _MAIN = ("fedavg", "fedasync", "fedbuff", "fedat", "fedcompass")
 _CAUSES = ("authors", "decay", "equal", "floor")
-_ALONE = ("sign", "fleet", "sign+fleet", "rate", "warm-up", "join", "aim", "smooth", "naps")
+_ALONE = (
+    *("sign", "fleet", "sign+fleet", "rate", "warm-up", "join", "aim", "smooth", "naps"),
+    *("pass-over", "rounds"),
+)
 _HABIT_ROWS = (
     "fedcompass",
     *(f"fedcompass@{habit}" for habit in _ALONE),

@@ -38,7 +38,7 @@ def missing(
 def store_of(run: TableRun) -> str:
     """The file its record goes to: one for each dataset, and one for runs as the authors ran."""
     _, _, choices = run.row.partition("@")
-    as_run = set(choices.split("+")) & {"as-run", *HABITS}
+    as_run = set(choices.split("+")) & {"as-run", "first-habits", *HABITS}
     return f"{run.cell.settings.dataset}{'-as-run' if as_run else ''}.jsonl"
 
 
