@@ -39,6 +39,9 @@ class TierAverage:
     A buffer's id is its tier's number, 1 being the fastest; the round that all clients share
     before there are tiers has the general buffer. Tier m weighs T_{M+1-m} / T; tiers that have not
     finished yet are left out before the mirroring, so that the weights always sum to 1.
+
+    Where the fastest tier is far ahead nearly all weight, T_1 / T, is on the slowest, whatever its
+    samples. If that is a single client, the global model is little more than that client's.
     """
 
     payload: Payload = "model"  # clients send their end models
