@@ -34,13 +34,13 @@ w: the global model; Δ_i: start minus end of client i's local training, w_i
 its end; p_i: its share of the samples; Q_i: its local steps; u: global
 updates since it got its model.
 
-setting               default  allowed
-steps                 200      whole number >= 1
+setting               default   allowed
+steps                 200       whole number >= 1
     Q: local steps of every task
-tier_ratio            2.0      number >= 1
+tier_ratio            2.0       number >= 1
     υ: the slowest client of a tier is at most so many times slower than its
     fastest
-profiling             round    round|tasks
+profiling             round     round|tasks
     How paces are learned: a first round of all clients, which is merged; or
     tasks of a tenth of the steps, which are not: tiers are formed when
     clients with three quarters of the samples have answered theirs, and later

@@ -242,7 +242,8 @@ def test_the_json_of_a_strategy_builds_the_same_strategy_again(name: str) -> Non
 
 
 def test_known_keys_are_those_that_strategy_takes() -> None:
-    assert strategies.known_keys("fedat")[-4:] == ["tier_ratio", "profiling", "server", "guard"]
+    tiered = ["tier_ratio", "profiling", "tier_weights", "server", "guard"]
+    assert strategies.known_keys("fedat")[-5:] == tiered
     assert "variant" in strategies.known_keys("fedbuff")
     assert "variant" not in strategies.known_keys("fedavg")
     with pytest.raises(SettingsError, match="strategy is 'x'"):

@@ -25,7 +25,7 @@ from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.scheduling.tiered import TieredSettings
 from fedcompass.setting_tables import merged, nearest, unknown_key
 from fedcompass.settings import Settings
-from fedcompass.settings.aggregation import AggregationSettings, GuardSettings
+from fedcompass.settings.aggregation import AggregationSettings, GuardSettings, TierSettings
 from fedcompass.strategy_summaries import SUMMARIES
 from fedcompass.vocabulary import FEWEST_IN_A_SUM
 
@@ -66,7 +66,8 @@ def _weighted_sum(model: "FlatState", settings: AggregationSettings) -> "Aggrega
 def _tier_average(model: "FlatState", settings: AggregationSettings) -> "Aggregator":
     from fedcompass.aggregation import TierAverage
 
-    return TierAverage(model, settings.server)
+    assert isinstance(settings, TierSettings)
+    return TierAverage(model, settings)
 
 
 @dataclass(frozen=True)
@@ -242,6 +243,7 @@ _RECIPES: dict[str, Recipe] = {
         SUMMARIES["fedat"],
         "tiered",
         aggregator=_tier_average,
+        settings=TierSettings,
         aggregation_keys=("server",),
     ),
     "fedcompass": Recipe(SUMMARIES["fedcompass"], "compass"),

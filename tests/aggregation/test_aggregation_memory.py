@@ -14,6 +14,7 @@ from fedcompass.aggregation import (
     TierAverage,
     WeightedSum,
 )
+from fedcompass.settings.aggregation import TierSettings
 
 PARAMETERS = 1000
 BY = Contribution(staleness=0, share=0.1, steps=3)
@@ -94,7 +95,9 @@ def test_an_optimizer_allocates_its_state_once(
 
 @pytest.mark.parametrize(("learning_rate", "temporaries"), [(1.0, 0), (0.5, 1)])
 def test_a_tiers_mean_stays_in_its_buffers_memory(learning_rate: float, temporaries: int) -> None:
-    aggregator = TierAverage(state(), ServerSettings(learning_rate=learning_rate))
+    aggregator = TierAverage(
+        state(), TierSettings(server=ServerSettings(learning_rate=learning_rate))
+    )
     for tier in (1, 2, 3):
         aggregator.fold(tier, state(), BY)
     aggregator.commit([1])

@@ -14,6 +14,7 @@ from fedcompass.aggregation import (
     TierAverage,
 )
 from fedcompass.errors import CheckpointError
+from fedcompass.settings.aggregation import TierSettings
 from fedcompass.vocabulary import DIRECT
 
 
@@ -24,7 +25,7 @@ def state(*trainable: float, averaged: float = 0.0, counted: int = 0) -> FlatSta
 
 
 def fedat(server: ServerSettings | None = None) -> TierAverage:
-    return TierAverage(state(0.0, 0.0, 0.0), server)
+    return TierAverage(state(0.0, 0.0, 0.0), TierSettings(server=server or ServerSettings()))
 
 
 def finish(
@@ -53,6 +54,18 @@ def test_the_common_first_round_gives_the_mean_by_shares() -> None:
 def test_a_tiers_model_is_the_mean_of_those_who_answered() -> None:
     models = state(4.0, 0.0, 2.0), state(0.0, 8.0, 2.0)
     assert finish(fedat(), 2, *models, shares=(0.125, 0.375)) == [1.0, 6.0, 2.0]
+
+
+def test_by_samples_a_tier_weighs_what_those_who_answered_last_have() -> None:
+    aggregator = TierAverage(state(0.0, 0.0, 0.0), TierSettings(tier_weights="samples"))
+    finish(aggregator, 1, state(0.0, 4.0, 0.0), state(0.0, 4.0, 8.0), shares=(0.25, 0.25))
+    for _ in range(3):  # however often a tier has finished
+        assert finish(aggregator, 2, state(8.0, 0.0, 0.0), shares=(0.5,)) == [4.0, 2.0, 2.0]
+    assert finish(aggregator, 2, state(8.0, 0.0, 0.0), shares=(1.5,)) == [6.0, 1.0, 1.0]
+    resumed = TierAverage(state(0.0, 0.0, 0.0), TierSettings(tier_weights="samples"))
+    resumed.restore(aggregator.state())
+    for each in (aggregator, resumed):
+        assert finish(each, 1, state(0.0, 0.0, 4.0), shares=(0.5,)) == [6.0, 0.0, 1.0]
 
 
 def test_a_tier_weighs_as_often_as_its_mirror_tier_has_finished() -> None:
@@ -158,6 +171,6 @@ def test_a_checkpoint_that_does_not_fit_is_refused() -> None:
     with pytest.raises(CheckpointError, match="restore with the strategy"):
         aggregator.restore(without_tiers)
     without_rounds = AggregatorState(saved.tensors, {"buffers": {}, "tiers": {"1": {}}})
-    with pytest.raises(CheckpointError, match="tier 1 has no rounds"):
+    with pytest.raises(CheckpointError, match="tier 1 is incomplete"):
         aggregator.restore(without_rounds)
     assert aggregator.model.trainable.tolist() == [1.0, 1.0, 1.0]

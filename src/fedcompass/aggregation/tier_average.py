@@ -18,7 +18,7 @@ from fedcompass.aggregation.saved_tensors import (
     restored_tensors,
 )
 from fedcompass.errors import CheckpointError
-from fedcompass.settings.aggregation import Payload, ServerSettings
+from fedcompass.settings.aggregation import Payload, TierSettings
 from fedcompass.vocabulary import DIRECT, GENERAL, BufferId
 
 __all__ = ["TierAverage"]
@@ -26,10 +26,11 @@ __all__ = ["TierAverage"]
 
 @dataclass(slots=True)
 class _Tier:
-    """A tier that has finished a round: its latest mean, and T_m, how often it has finished."""
+    """A tier that has finished a round: its latest mean, of whose share of the samples, and T_m."""
 
     trainable: Tensor
     averaged: Tensor
+    share: float
     rounds: int
 
 
@@ -46,9 +47,11 @@ class TierAverage:
 
     payload: Payload = "model"  # clients send their end models
 
-    def __init__(self, model: FlatState, server: ServerSettings | None = None) -> None:
-        server = server or ServerSettings()
+    def __init__(self, model: FlatState, settings: TierSettings | None = None) -> None:
+        settings = settings or TierSettings()
+        server = settings.server
         self.model = model
+        self._mirrors = settings.tier_weights == "mirrored"
         self._optimizer = server_optimizers.build(server)
         # The plain optimizer moves exactly to the target: written there without rounding.
         self._moves_to_target = server.optimizer == "plain" and server.learning_rate == 1.0
@@ -71,24 +74,26 @@ class TierAverage:
         """
         if len(buffers) != 1 or DIRECT in buffers:
             raise ValueError(f"FedAT commits one tier at a time, not the buffers {buffers}")
-        mean = _mean(self._buffers.take(buffers))
+        merged = self._buffers.take(buffers)
+        mean = _mean(merged)
         torch.maximum(self.model.counted, mean.counted, out=self.model.counted)
         if buffers[0] == GENERAL:
             self.model.trainable.copy_(mean.trainable)
             self.model.averaged.copy_(mean.averaged)
             return
-        self._finish_round(buffers[0], mean)
+        number, share = buffers[0], merged.totals.share_sum
+        rounds = self._tiers[number].rounds + 1 if number in self._tiers else 1
+        self._tiers[number] = _Tier(mean.trainable, mean.averaged, share, rounds)
         self._move_to_tiers()
-
-    def _finish_round(self, number: int, mean: FlatState) -> None:
-        before = self._tiers.get(number)
-        rounds = 1 if before is None else before.rounds + 1
-        self._tiers[number] = _Tier(mean.trainable, mean.averaged, rounds)
 
     def _move_to_tiers(self) -> None:
         tiers = [self._tiers[number] for number in sorted(self._tiers)]
-        total = sum(tier.rounds for tier in tiers)
-        weights = [tier.rounds / total for tier in reversed(tiers)]  # T_{M+1-m} / T
+        if self._mirrors:
+            total = sum(tier.rounds for tier in tiers)
+            weights = [tier.rounds / total for tier in reversed(tiers)]  # T_{M+1-m} / T
+        else:
+            samples = sum(tier.share for tier in tiers)
+            weights = [tier.share / samples for tier in tiers]
         _blend([tier.averaged for tier in tiers], weights, out=self.model.averaged)
         trainables = [tier.trainable for tier in tiers]
         if self._moves_to_target:
@@ -106,8 +111,11 @@ class TierAverage:
         for number, tier in self._tiers.items():
             vectors = {"trainable": tier.trainable, "averaged": tier.averaged}
             tensors |= named_tensors(f"tier.{number}", vectors)
-        rounds = {str(m): {"rounds": float(tier.rounds)} for m, tier in self._tiers.items()}
-        return AggregatorState(tensors, {"buffers": self._buffers.facts(), "tiers": rounds})
+        tiers = {
+            str(number): {"rounds": float(tier.rounds), "share": tier.share}
+            for number, tier in self._tiers.items()
+        }
+        return AggregatorState(tensors, {"buffers": self._buffers.facts(), "tiers": tiers})
 
     def restore(self, state: AggregatorState) -> None:
         """Continue from a checkpoint, bit-equal to never having stopped.
@@ -127,11 +135,12 @@ class TierAverage:
 
 def _restored_tier(state: AggregatorState, number: str, like: FlatState) -> _Tier:
     facts = state.facts["tiers"][number]
-    if "rounds" not in facts:
-        raise CheckpointError(f"the checkpoint's tier {number} has no rounds; use another one")
+    if not {"rounds", "share"} <= facts.keys():
+        raise CheckpointError(f"the checkpoint's tier {number} is incomplete; use another one")
     return _Tier(
         trainable=restored_tensor(state.tensors, f"tier.{number}.trainable", like.trainable),
         averaged=restored_tensor(state.tensors, f"tier.{number}.averaged", like.averaged),
+        share=facts["share"],
         rounds=int(facts["rounds"]),
     )
 

@@ -3,6 +3,8 @@
 import textwrap
 from typing import TYPE_CHECKING
 
+from fedcompass.settings.aggregation import TierSettings
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -42,12 +44,18 @@ _MOVES = {"plain": "the model moves by", "momentum": "the model moves with momen
     optimizer: f"the server's {name} takes a step along" for optimizer, name in _ADAPTIVE.items()
 }
 
-_TIERS = "Σ_m (T_{M+1-m} / T) w_m"
-_TIERS_IN_WORDS = (
-    "the mean of the tiers' models w_m, each the mean of its clients' models by samples; tier m "
-    "(1 the fastest of M) weighs T_{M+1-m}, the rounds of the tier at the mirrored rank, so that "
-    "slow tiers count more"
-)
+_TIERS = {
+    "mirrored": (
+        "Σ_m (T_{M+1-m} / T) w_m",
+        "the mean of the tiers' models w_m, each the mean of its clients' models by samples; tier "
+        "m (1 the fastest of M) weighs T_{M+1-m}, the rounds of the tier at the mirrored rank, so "
+        "that slow tiers count more",
+    ),
+    "samples": (
+        "Σ_m p_m w_m / Σ_m p_m",
+        "the mean of the tiers' models w_m by samples, each the mean of its clients' models, too",
+    ),
+}
 
 
 def rule_in_words(chosen: "Strategy") -> str:
@@ -57,7 +65,7 @@ def rule_in_words(chosen: "Strategy") -> str:
     lines = [_line("when", _WHEN.get(chosen.scheduler, f"the scheduler {scheduler!r} says so"))]
     if chosen.own_rule is not None:
         lines.append(_line("rule", f"{chosen.own_rule}, its own; what it leaves to WeightedSum:"))
-    formula, words = _tiers(rule.server) if chosen.by_tiers else _sum(chosen)
+    formula, words = _tiers(rule) if isinstance(rule, TierSettings) else _sum(chosen)
     lines += [_line("formula", formula), _line("in words", words)]
     if chosen.weighs_staleness:
         lines.append(_line("st(u)", _staleness(rule.staleness)))
@@ -65,11 +73,12 @@ def rule_in_words(chosen: "Strategy") -> str:
     return "\n".join(lines)
 
 
-def _tiers(server: "ServerSettings") -> tuple[str, str]:
+def _tiers(rule: TierSettings) -> tuple[str, str]:
+    server, (mean, in_words) = rule.server, _TIERS[rule.tier_weights]
     if server.optimizer == "plain" and server.learning_rate == 1:
-        return f"w = {_TIERS}", f"the model becomes {_TIERS_IN_WORDS}"
-    words = f"{_MOVES[server.optimizer]} the way to {_TIERS_IN_WORDS}"
-    return _formula(server, f"(w - {_TIERS})"), words
+        return f"w = {mean}", f"the model becomes {in_words}"
+    words = f"{_MOVES[server.optimizer]} the way to {in_words}"
+    return _formula(server, f"(w - {mean})"), words
 
 
 def _sum(chosen: "Strategy") -> tuple[str, str]:

@@ -14,6 +14,7 @@ __all__ = [
     "Payload",
     "ServerSettings",
     "StalenessSettings",
+    "TierSettings",
 ]
 
 Payload: TypeAlias = Literal["delta", "model"]
@@ -138,6 +139,16 @@ class AggregationSettings(Settings):
                 "server.delay_limit": [None],
             }
             yield _Wanted("since_last is true", plain_sum)
+
+
+class TierSettings(AggregationSettings):
+    """FedAT's rule."""
+
+    tier_weights: Literal["mirrored", "samples"] = Field(
+        default="mirrored",
+        description="a tier's model weighs by the rounds of the tier at the mirrored rank (FedAT's "
+        "paper: slow tiers count more), or by its clients' samples",
+    )
 
 
 def _told(value: Any) -> str:
