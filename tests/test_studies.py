@@ -65,9 +65,10 @@ def test_every_row_is_judged_by_one_horizon_and_has_one_setting_in_all_cells(pat
     assert len(horizons) == 1
 
 
-def test_the_page_of_metronome_has_the_tables_that_the_results_give() -> None:
-    script = Path(__file__).parents[1] / "scripts" / "study_tables.py"
-    said = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+@pytest.mark.parametrize("script", ["study_tables.py", "model_buffers.py"])
+def test_a_studys_page_has_the_tables_that_the_results_give(script: str) -> None:
+    command = [sys.executable, f"scripts/{script}", "--check"]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert said.returncode == 0, said.stderr
 
 
