@@ -301,23 +301,25 @@ def test_fedcompass_n_divides_by_steps_and_multiplies_by_the_effective_ones() ->
 
 def test_model_buffers_bypass_momentum_and_integers_take_the_maximum() -> None:
     made = of_two("fedcompass+m", **COMPASS)
-    mean = 0.0
+    mean = informed = 0.0
     for at, client, value, s in (
         (2.0, "a", 8.0, FRESH * 0.25),
         (4.0, "b", 2.0, ONE_OLD * 0.75),
     ):
         update = answer_of(made, client, [0.0, 0.0, 0.0])
         made.receive(at, replace(update, tensors=state([0.0, 0.0, 0.0], value, int(10 * at))))
-        mean = (1 - s) * mean + s * value
+        informed = (1 - s) * informed + s
+        mean += s / informed * (value - mean)
         assert made.model.averaged.tolist() == pytest.approx([mean])
     assert made.model.counted.tolist() == [40]
     for client, value in (("a", 1.0), ("b", 5.0)):
         update = answer_of(made, client, [0.0, 0.0, 0.0])
         made.receive(12.0, replace(update, tensors=state([0.0, 0.0, 0.0], value, 3)))
     s_a, s_b = ONE_OLD * 0.25, FRESH * 0.75
-    assert made.model.averaged.tolist() == pytest.approx(
-        [(1 - s_a - s_b) * mean + s_a * 1.0 + s_b * 5.0]
-    )
+    s, merged = s_a + s_b, (s_a * 1.0 + s_b * 5.0) / (s_a + s_b)
+    informed = (1 - s) * informed + s
+    mean += s / informed * (merged - mean)
+    assert made.model.averaged.tolist() == pytest.approx([mean])
     assert made.model.counted.tolist() == [40]
 
 

@@ -162,7 +162,7 @@ def test_area_measures_a_joiner_from_the_model_it_was_given() -> None:
 
 
 def test_area_averages_model_buffers_and_never_adds_them() -> None:
-    made = of_two("fedasync", steps=4, since_last=True, **PLAIN_SUM)
+    made = of_two("fedasync", steps=4, since_last=True, model_buffers="moving", **PLAIN_SUM)
     for at in (1.0, 2.0, 3.0):
         update = answer_of(made, "b", [1.0, 2.0, 3.0])
         assert update.tensors is not None

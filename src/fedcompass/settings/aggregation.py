@@ -81,10 +81,11 @@ class AggregationSettings(Settings):
     )
     payload: Payload = Field(default="delta", description="clients send changes or end models")
     normalized: bool = Field(default=False, description="normalized averaging (FedCompass+N)")
-    model_buffers: Literal["moving", "corrected", "replace"] = Field(
-        default="moving",
-        description="BatchNorm's statistics after a merge: an exponential mean of the merged "
-        "clients', or that without the initial values in it, or their plain mean",
+    model_buffers: Literal["corrected", "moving", "replace"] = Field(
+        default="corrected",
+        description="what a merge makes of BatchNorm's statistics: their exponential mean, without "
+        "the initial values in it (corrected) or with them (moving), or the plain mean of the "
+        "merged clients' (replace)",
     )
 
     calibrated: bool = Field(
