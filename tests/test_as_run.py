@@ -96,7 +96,7 @@ def test_the_profile_is_the_row_of_that_name(cell: Cell, strategy: str) -> None:
     if dataset != "cifar10":  # the stored runs on MNIST are from before these were settings
         given["local"] = {"sampling": "replacement"}
         if strategy != "fedat":
-            given["strategy"]["model_buffers"] = "moving"
+            given["strategy"]["model_buffers"] = "corrected"
         if strategy.startswith("fedcompass"):
             given["strategy"]["create_group"] = "clamp"
     filled, planned = Experiment(profile="as-run", **given), Experiment(**row)
