@@ -25,13 +25,13 @@ class Twin(Protocol):
     layout: Layout
     initial: FlatState
 
-    def trained(self, start: FlatState, event: UpdateArrived) -> FlatState: ...
+    def trained(self, start: FlatState, event: UpdateArrived, steps_before: int) -> FlatState: ...
 
 
 class _FakeTwin:
     layout, initial = LAYOUT, INITIAL
 
-    def trained(self, start: FlatState, event: UpdateArrived) -> FlatState:
+    def trained(self, start: FlatState, event: UpdateArrived, steps_before: int) -> FlatState:
         return trained(start, event.task, event.steps_done)
 
 
@@ -71,17 +71,17 @@ def check_exactly_once(
 def _recomputed(lines: list[dict[str, Any]], settings: FederationSettings, twin: Twin) -> FlatState:
     """The model that a server which never crashed makes of the same events."""
     coordinator = Coordinator(settings.chosen_strategy(), twin.layout, twin.initial.clone())
-    starts: dict[int, FlatState] = {}
+    starts: dict[int, tuple[FlatState, int]] = {}
     for record in lines:
         if "event" not in record:
             continue
         event = event_from_json(record)
         tensors = None
         if isinstance(event, UpdateArrived):
-            start = starts.pop(event.task)
-            end = twin.trained(start, event) if event.steps_done else start.clone()
+            start, before = starts.pop(event.task)
+            end = twin.trained(start, event, before) if event.steps_done else start.clone()
             tensors = change_or_model(coordinator.payload, start, end, out=end)
         for order in coordinator.take_in_again(event, tensors):
             if isinstance(order, StartTraining):
-                starts[order.task] = coordinator.start_model(order)
+                starts[order.task] = coordinator.start_model(order), order.steps_before
     return coordinator.model

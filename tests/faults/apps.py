@@ -58,7 +58,8 @@ class Twin:
             site = Site(name, settings={**settings, "seconds_per_step": 0.0})
             self._rounds[name] = SiteRounds(loaded.model(), loaded.trainer(site), site)
 
-    def trained(self, start: FlatState, event: UpdateArrived) -> FlatState:
+    def trained(self, start: FlatState, event: UpdateArrived, steps_before: int) -> FlatState:
         """What a site's task gave."""
-        rounds = self._rounds[event.client]
-        return rounds.run(start, steps=event.steps_done, task=event.task).end.clone()
+        rounds, steps = self._rounds[event.client], event.steps_done
+        done = rounds.run(start, steps=steps, task=event.task, steps_before=steps_before)
+        return done.end.clone()

@@ -43,7 +43,7 @@ class ToyTwin:
         self.initial = self.layout.state_of(module)
         self._numbers = numbers
 
-    def trained(self, start: FlatState, event: UpdateArrived) -> FlatState:
+    def trained(self, start: FlatState, event: UpdateArrived, steps_before: int) -> FlatState:
         model = b"".join(payload_pieces(self.layout, "model", start))
         number = self._numbers[event.client]
         end = toy_trained(model, number, event.task, event.steps_done)

@@ -73,7 +73,7 @@ class TwinOfClientApp:
         self.layout = Layout.of(module)
         self.initial = self.layout.state_of(module)
 
-    def trained(self, start: FlatState, event: UpdateArrived) -> FlatState:
+    def trained(self, start: FlatState, event: UpdateArrived, steps_before: int) -> FlatState:
         tensors = stepped(self.layout.unflatten(start), event.steps_done)
         return self.layout.flatten(tensors)
 

@@ -31,7 +31,7 @@ def transport(grid: FakeGrid) -> GridTransport:
 
 def push(transport: GridTransport, node: int = NODE, steps: int = 4) -> str | None:
     model = LAYOUT.state_of(Net())
-    assignment = Assignment(task=3, steps=steps, version=2, run="r", model=model)
+    assignment = Assignment(task=3, steps=steps, version=2, run="r", model=model, steps_before=11)
     return transport.push(node, assignment)
 
 
@@ -64,7 +64,7 @@ def test_a_task_has_the_names_that_stock_clients_read(
     assert message is not None
     content = grid.pushed[message].content
     config = content.config_records["config"]
-    assert config["steps"] == 4
+    assert (config["steps"], config["steps_before"]) == (4, 11)
     assert config["lr"] == 0.1
     assert config["server-round"] == 3
     tensors = content.array_records["arrays"].to_torch_state_dict()

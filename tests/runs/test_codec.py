@@ -53,8 +53,18 @@ def test_an_event_comes_back_from_its_line_exactly(event: Event) -> None:
     ("command", "record"),
     [
         (
-            StartTraining(at=1.0, client="a", task=4, steps=20, version=2, group=None),
-            {"at": 1.0, "client": "a", "task": 4, "steps": 20, "version": 2, "group": None},
+            StartTraining(
+                at=1.0, client="a", task=4, steps=20, version=2, group=None, steps_before=60
+            ),
+            {
+                "at": 1.0,
+                "client": "a",
+                "task": 4,
+                "steps": 20,
+                "version": 2,
+                "group": None,
+                "steps_before": 60,
+            },
         ),
         (
             Commit(at=2.0, version=3, buffers=(2, 0), contributions=(FOLD,)),

@@ -60,6 +60,7 @@ class Watched:
     quarantined: set[str] = field(default_factory=set)
     tasks: dict[str, StartTraining] = field(default_factory=dict)  # outstanding, by client
     last_task: int = 0
+    given_steps: dict[str, int] = field(default_factory=dict)  # by client, also of those who left
     version: int = 0
     buffers: dict[int, list[Fold]] = field(default_factory=dict)  # accepted, not merged
     samples: dict[int, int] = field(default_factory=dict)  # of the sender, by folded task
@@ -211,6 +212,9 @@ class Watched:
             self.tasks.pop(order.client, None)
         assert order.task == self.last_task + 1, "task ids rise and are never reused"
         self.last_task = order.task
+        before = self.given_steps.get(order.client, 0)
+        assert order.steps_before == before, "it goes on where the client's last task was to end"
+        self.given_steps[order.client] = before + order.steps
         assert order.client in self.present
         assert order.version == self.version, "it gets the newest model"
         assert self.min_steps <= order.steps <= self.max_steps

@@ -189,6 +189,14 @@ class AnyOrder(RuleBasedStateMachine):
         if hasattr(self, "twin"):
             assert copy_of(self.twin.to_json()) == copy_of(self.watched.scheduler.to_json())
             assert self.twin.pending() == self.watched.scheduler.pending()
+            ours, twins = (steps_before(s) for s in (self.watched.scheduler, self.twin))
+            assert ours == twins
+
+
+def steps_before(scheduler: Scheduler) -> dict[str, int]:
+    """Of the tasks that are held; commands are equal without it."""
+    members = scheduler.roster.members.values()
+    return {member.client: member.task.steps_before for member in members if member.task}
 
 
 class CompassInAnyOrder(AnyOrder):

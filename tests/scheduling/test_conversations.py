@@ -1,5 +1,6 @@
 """What the schedulers without arrival groups answer, and what holds for all of them."""
 
+import json
 import math
 from collections.abc import Callable
 
@@ -28,7 +29,7 @@ from tests.scheduling.conversations import (
 )
 
 from fedcompass.errors import EventRefused
-from fedcompass.scheduling.commands import DIRECT, GENERAL
+from fedcompass.scheduling.commands import DIRECT, GENERAL, StartTraining
 from fedcompass.scheduling.events import Event
 from fedcompass.scheduling.pace import Pace, PaceSettings
 from fedcompass.scheduling.scheduler import Scheduler
@@ -565,3 +566,29 @@ def test_a_deadline_before_its_time_is_refused() -> None:
 def test_without_groups_a_deadline_means_nothing(scheduler: Scheduler) -> None:
     assert tell(scheduler, joined("a"), passed(5.0, 1)) == []
     assert scheduler.policy.pass_deadlines(scheduler.roster, before=math.inf) == []
+
+
+def test_a_clients_steps_are_counted_through_lost_tasks_leaving_coming_back_and_a_restart() -> None:
+    scheduler = immediate()
+
+    def before(*events: Event) -> list[tuple[str, int]]:
+        said = tell(scheduler, *events)
+        return [(c.client, c.steps_before) for c in said if isinstance(c, StartTraining)]
+
+    assert before(joined("a")) == [("a", 0)]
+    assert before(joined("b")) == [("b", 0)]
+    assert before(arrived(1.0, "a", 1, 7)) == [("a", 10)]  # 3 steps were not done: they are skipped
+    assert before(task_lost(2.0, "a", 3)) == [("a", 20)]
+    assert before(lost(3.0, "a"), joined("a", 4.0)) == [("a", 30)]
+    assert before(joined("a", 5.0)) == [("a", 40)]
+    scheduler, saved = immediate(), json.loads(json.dumps(scheduler.to_json()))
+    scheduler.restore(saved)
+    held = scheduler.outstanding("a")
+    assert held is not None
+    assert (held.steps_before, held.steps) == (40, 10)
+    assert before(arrived(6.0, "a", held.task, 10)) == [("a", 50)]
+    assert before(arrived(6.0, "b", 2, 10)) == [("b", 10)]
+    assert before(lost(7.0, "a")) == []
+    scheduler, saved = immediate(), json.loads(json.dumps(scheduler.to_json()))
+    scheduler.restore(saved)
+    assert before(joined("a", 8.0)) == [("a", 60)]

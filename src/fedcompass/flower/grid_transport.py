@@ -1,7 +1,8 @@
 """A ServerApp's Grid as our `Transport`: three of its public calls, and nothing below them.
 
-A train message's config has `steps`, `task`, `version`, `run`, `protocol`, perhaps `refused` (why
-the answer before was), `server-round` and what the project adds. An answer has `num-examples`;
+A train message's config has `steps`, `steps_before` (of all tasks that the client was given
+before), `task`, `version`, `run`, `protocol`, perhaps `refused` (why the answer before was),
+`server-round` and what the project adds. An answer has `num-examples`;
 `steps_done`, `seconds` (of computing), `site`, `epsilon`, `delta` and echoes may be missing.
 """
 
@@ -152,6 +153,7 @@ def _config_of(assignment: Assignment) -> Facts:
     config: Facts = {
         "server-round": assignment.version + 1,
         "steps": assignment.steps,
+        "steps_before": assignment.steps_before,
         "task": assignment.task,
         "version": assignment.version,
         "run": assignment.run,

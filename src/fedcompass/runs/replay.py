@@ -14,7 +14,7 @@ from fedcompass.scheduling.scheduler import Scheduler
 
 __all__ = ["Replayed", "replay"]
 
-_LATER = ("due",)
+_LATER = ("due", "steps_before")
 """What journals of earlier versions do not have."""
 
 

@@ -33,7 +33,11 @@ __all__ = [
 
 @fact
 class StartTraining:
-    """Send the model of this version to the client and let it train."""
+    """Send the model of this version to the client and let it train.
+
+    `steps_before` are those of all tasks it was given before, answered or not: where its next
+    samples are.
+    """
 
     at: Seconds
     client: ClientId
@@ -41,6 +45,7 @@ class StartTraining:
     steps: Steps
     version: ModelVersion
     group: GroupId | None
+    steps_before: Steps = field(default=0, compare=False)  # the commands before say it, too
 
 
 @fact

@@ -67,6 +67,7 @@ class Roster:
     active_count: int = 0  # likewise
     version: ModelVersion = 0  # τ_g
     last_task: TaskId = 0  # ids rise by one and are never reused
+    given_steps: dict[ClientId, Steps] = field(default_factory=dict)  # also of those who left
     unmerged: dict[BufferId, list[Fold]] = field(default_factory=dict)  # no empty lists
     held: list[BufferId] = field(default_factory=list)  # of those, wait for the next merge
     parked: dict[ClientId, None] = field(default_factory=dict)  # idle until what is held is merged
@@ -115,6 +116,8 @@ class Roster:
         if member.task is not None or member.quarantined or steps < 1:
             raise ValueError(_why_not(member, steps, at))
         self.last_task += 1
+        steps_before = self.given_steps.get(member.client, 0)
+        self.given_steps[member.client] = steps_before + steps
         member.group = group
         member.task = command = StartTraining(
             at=at,
@@ -123,6 +126,7 @@ class Roster:
             steps=steps,
             version=self.version,
             group=group,
+            steps_before=steps_before,
         )
         return command
 
@@ -262,6 +266,7 @@ class Roster:
             **parked,
             "version": self.version,
             "last_task": self.last_task,
+            "given_steps": self.given_steps.copy(),
             "members": [_member_to_json(member) for member in self.members.values()],
             "unmerged": [asdict(fold) for folds in self.unmerged.values() for fold in folds],
         }
@@ -269,8 +274,9 @@ class Roster:
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `to_json` wrote."""
         self.version, self.last_task = state["version"], state["last_task"]
+        self.given_steps = dict(state["given_steps"])
         for saved in state["members"]:
-            member = _member_from_json(saved)
+            member = _member_from_json(saved, self.given_steps)
             self.members[member.client] = member
             if not member.quarantined:
                 self._activate(member, +1)
@@ -313,12 +319,18 @@ def _fold_from_json(saved: dict[str, Any]) -> Fold:
     return Fold(**fields)
 
 
-def _member_from_json(saved: dict[str, Any]) -> Member:
+def _member_from_json(saved: dict[str, Any], given_steps: dict[ClientId, Steps]) -> Member:
     member = Member(**{**saved, "task": None, "pace": None})
     if saved["task"] is not None:
         at, task, steps, version, group = saved["task"]
         member.task = StartTraining(
-            at=at, client=member.client, task=task, steps=steps, version=version, group=group
+            at=at,
+            client=member.client,
+            task=task,
+            steps=steps,
+            version=version,
+            group=group,
+            steps_before=given_steps[member.client] - steps,  # it is the last that was given
         )
     if saved["pace"] is not None:
         seconds_per_step, overhead = saved["pace"]

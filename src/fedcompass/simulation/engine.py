@@ -74,7 +74,6 @@ class Simulation:
         self._keys = keys or count()
         self._queue: EventQueue[Happening] = EventQueue()
         self._rounds = [0] * len(samples)  # each client's next local round
-        self._given_steps = [0] * len(samples)  # in all tasks so far
         self._jobs: dict[TaskId, TrainJob] = {}  # in flight
         self._needed_until = run_at_least if evaluations.may_stop else horizon
         self._held: list[TrainJob] = []  # those of them whose answers come later than that
@@ -230,9 +229,7 @@ class Simulation:
             self._plan_absence(command.client, leaves, None)
             return
         local_round = self._rounds[client]
-        steps_before = self._given_steps[client]
         self._rounds[client] += 1
-        self._given_steps[client] += steps
         time = self._fleet.task_seconds(client, local_round, steps, self._model_bytes)
         downtime = self._fleet.drops_out(client, local_round)
         if downtime is not None:  # it vanishes somewhere in this round and never answers
@@ -241,14 +238,13 @@ class Simulation:
             return
         start = self.coordinator.start_model(command)
         arrives = command.at + time.total
-        self._submit(command, steps, local_round, steps_before, arrives, time.compute, start)
+        self._submit(command, steps, local_round, arrives, time.compute, start)
 
     def _submit(
         self,
         command: StartTraining,
         steps: Steps,
         local_round: int,
-        steps_before: Steps,
         arrives: Seconds,
         compute_seconds: Seconds,
         start: FlatState,
@@ -261,7 +257,7 @@ class Simulation:
             start=start,
             payload=self.coordinator.payload,
             needed_at=arrives,
-            steps_before=steps_before,
+            steps_before=command.steps_before,
             privacy=self.budgets.plan(int(command.client)),
         )
         self._jobs[command.task] = job
@@ -303,7 +299,6 @@ class Simulation:
             "now": self.now,
             "steps": self.steps,
             "rounds": self._rounds,
-            "given_steps": self._given_steps,
             "absences": self._absences,
             "queue": queue,
             "budgets": self.budgets.to_json(),
@@ -318,7 +313,6 @@ class Simulation:
         try:
             self.now, self.steps = state["now"], state["steps"]
             self._rounds, self._absences = list(state["rounds"]), list(state["absences"])
-            self._given_steps = list(state["given_steps"])
             if "budgets" in state:  # a checkpoint from before there were any has none
                 self.budgets.restore(state["budgets"])
             for entry in state["queue"]:
@@ -334,7 +328,6 @@ class Simulation:
                     command,
                     entry.get("steps", command.steps),
                     entry["local_round"],
-                    entry["steps_before"],
                     entry["at"],
                     entry["compute_seconds"],
                     starts[command.version],

@@ -61,7 +61,7 @@ def to_json(happening: Happening) -> dict[str, Any]:
                 "group": command.group,
                 "steps": job.steps,
                 "local_round": job.local_round,
-                "steps_before": job.steps_before,
+                "steps_before": command.steps_before,
                 "compute_seconds": happening.compute_seconds,
             }
         case PassedDeadline(group=group):
@@ -78,5 +78,11 @@ def command_of(record: dict[str, Any]) -> StartTraining:
     """The command of an answer that `to_json` wrote."""
     at, client, task, steps, version = record["task"]
     return StartTraining(
-        at=at, client=client, task=task, steps=steps, version=version, group=record["group"]
+        at=at,
+        client=client,
+        task=task,
+        steps=steps,
+        version=version,
+        group=record["group"],
+        steps_before=record["steps_before"],
     )

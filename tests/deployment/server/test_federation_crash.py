@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.deployment.exactly_once import audit, check_exactly_once
+from tests.deployment.exactly_once import audit, check_exactly_once, records
 from tests.deployment.fake_network import (
     Clock,
     FakeNetwork,
@@ -84,6 +84,20 @@ class Server:
         return True
 
 
+def check_steps_before(server: Server) -> None:
+    """Every task that a site ever got says how many steps it was given before."""
+    given: dict[str, int] = {}
+    before: dict[int, int] = {}
+    for record in records(server.folder):
+        if record.get("command") == "StartTraining":
+            client, task = record["client"], record["task"]
+            before[task] = given.get(client, 0)
+            given[client] = before[task] + record["steps"]
+    for site in server.network.sites.values():
+        assert site.told
+        assert [task.steps_before for task in site.told] == [before[t.task] for t in site.told]
+
+
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
     return FaultyDisk(monkeypatch)
@@ -115,6 +129,7 @@ def test_a_server_killed_at_any_write_goes_on_with_every_update_exactly_once(
         if not (server.folder / "summary.json").exists():
             assert server.run(0)
         check_exactly_once(server.folder, chosen)
+        check_steps_before(server)
         shutil.rmtree(tmp_path / str(moment))
 
 
@@ -143,6 +158,7 @@ def test_a_server_killed_again_and_again_even_while_it_resumes_loses_nothing(
     if not (server.folder / "summary.json").exists():
         assert server.run(0)
     check_exactly_once(server.folder, chosen)
+    check_steps_before(server)
 
 
 def test_a_full_disk_stops_the_server_with_one_line_and_nothing_is_lost(

@@ -130,6 +130,9 @@ def test_a_site_that_leaves_does_not_stop_the_others_and_warms_up_when_it_return
     again = max(n for n, r in enumerate(records(tmp_path)) if r.get("event") == "ClientJoined")
     order = records(tmp_path)[again + 1]
     assert (order["client"], order["steps"], order["group"]) == ("site-3", 2, None)
+    told = network.sites[103].told
+    before = [sum(task.steps for task in told[:number]) for number in range(len(told))]
+    assert [task.steps_before for task in told] == before
     check_exactly_once(tmp_path, running.settings)
 
 

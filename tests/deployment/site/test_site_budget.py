@@ -128,6 +128,8 @@ def wrong(what: str, folder: Path) -> SiteRounds:
             return SiteRounds(linear(), trainer, Site("here", settings=settings))
         case "a list":
             return rounds(folder, epsilon=[1.0, 2.0])
+        case "its own sampling":
+            return rounds(folder, Trainer(data=samples(), optimizer=SGD, sampling="rounds"))
         case "no epsilon":
             return SiteRounds(
                 linear(),
@@ -145,6 +147,7 @@ WRONG: dict[str, tuple[type[Exception], str]] = {
     "batch norm": (SettingsError, "layer '0' is a BatchNorm1d"),
     "nowhere to keep it": (SettingsError, "no data folder to keep the account in; set privacy.acc"),
     "a list": (SettingsError, "privacy.epsilon has 2 values for 1 clients"),
+    "its own sampling": (SettingsError, "sampling is 'rounds', and site here has a privacy budget"),
     "no epsilon": (SettingsError, "allowed: a table with epsilon at least"),
     "damaged": (RunFolderError, "the site's privacy account, cannot be read"),
 }

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 import torch
@@ -27,6 +27,7 @@ from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.app.trainer import Site, Trainer
 from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.errors import AppError, DataError, SettingsError, TaskFailed
+from fedcompass.settings.training import Sampling
 from fedcompass.training import LocalSettings, LocalTrainer, Problem
 from fedcompass.training.optimizers import build_optimizer
 
@@ -62,14 +63,19 @@ def test_a_round_does_what_plain_pytorch_does_with_the_same_batches() -> None:
     assert torch.equal(end.trainable, layout.state_of(model).trainable)
 
 
+@pytest.mark.parametrize("sampling", [None, *get_args(Sampling)])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_site_trains_to_the_bit_as_a_simulated_client_does(
-    optimizer: Literal["sgd", "adam"], monkeypatch: pytest.MonkeyPatch
+    optimizer: Literal["sgd", "adam"],
+    sampling: Sampling | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def vary(inputs: Tensor, generator: torch.Generator) -> Tensor:
         return inputs + torch.rand(inputs.shape, generator=generator)
 
-    chosen = LocalSettings(optimizer=optimizer, learning_rate=0.1, batch_size=4)
+    chosen = LocalSettings(
+        optimizer=optimizer, learning_rate=0.1, batch_size=4, sampling=sampling or "epochs"
+    )
     dropping = partial(nn.Sequential, nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 2))
     everybody = (samples(8), samples(20))
     problem = Problem(
@@ -77,18 +83,22 @@ def test_a_site_trains_to_the_bit_as_a_simulated_client_does(
     )
     client = LocalTrainer(problem, chosen, seed=3)
     start = client.initial_state()
-    wanted = client.train(start, client=1, local_round=7, steps=300, payload="model")
+    wanted = client.train(
+        start, client=1, local_round=7, steps=300, payload="model", steps_before=33
+    )
     monkeypatch.setattr("fedcompass.deployment.site.local_round._number", lambda _name: 1)
     trainer = Trainer(
         data=everybody[1],
         optimizer=partial(build_optimizer, chosen),
         batch_size=4,
+        sampling=sampling,
         transform=torch.neg,
         augment=vary,
         seed=3,
     )
     site = SiteRounds(dropping(), trainer, SITE)
-    assert torch.equal(site.run(start, steps=300, task=7).end.trainable, wanted.trainable)
+    done = site.run(start, steps=300, task=7, steps_before=33)
+    assert torch.equal(done.end.trainable, wanted.trainable)
 
 
 def test_the_same_task_gives_the_same_bits_and_others_do_not() -> None:
@@ -96,9 +106,43 @@ def test_the_same_task_gives_the_same_bits_and_others_do_not() -> None:
     again = rounds(CountingTrainer())
     again.run(start_state()[1], steps=7, task=2)  # what was done before does not matter
     assert torch.equal(first, again.run(start_state()[1], steps=5, task=1).end.trainable)
-    assert not torch.equal(first, ended(CountingTrainer(), task=2).trainable)
+    later = again.run(start_state()[1], steps=5, task=1, steps_before=1).end
+    assert not torch.equal(first, later.trainable)
     assert not torch.equal(first, ended(CountingTrainer(), site=Site("there")).trainable)
     assert not torch.equal(first, ended(CountingTrainer(seed=1)).trainable)
+
+
+@pytest.mark.parametrize("sampling", ["replacement", "rounds"])
+def test_a_task_draws_its_own_batches_where_they_do_not_go_on(sampling: Sampling) -> None:
+    first = ended(CountingTrainer(sampling=sampling)).trainable
+    assert not torch.equal(first, ended(CountingTrainer(sampling=sampling), task=2).trainable)
+    again = rounds(CountingTrainer(sampling=sampling))
+    same = again.run(start_state()[1], steps=5, task=1, steps_before=9).end
+    assert torch.equal(first, same.trainable)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_sites_tasks_read_its_data_in_passes_whatever_their_lengths(wrapped: bool) -> None:
+    data = samples()  # 20 of them
+    tensors = TensorDataset(data.tensor, data.targets) if wrapped else data
+    trainer = CountingTrainer(data=tensors, batch_size=8)
+    site, before = rounds(trainer), 0
+    for task, steps in enumerate((1, 4, 2, 3), start=1):
+        site.run(start_state()[1], steps=steps, task=task, steps_before=before)
+        before += steps
+    seen = torch.cat([inputs for inputs, _ in trainer.batches])
+    for one_pass in torch.split(seen, 20):
+        assert sorted(one_pass.tolist()) == sorted(data.tensor.tolist())
+    assert not torch.equal(seen[:20], seen[20:40])
+
+
+def test_a_sites_sampling_is_known_and_not_for_data_with_an_order_of_its_own() -> None:
+    with pytest.raises(SettingsError, match="sampling is 'once'; allowed: replacement, epochs, r"):
+        CountingTrainer(sampling="once")
+    loader = DataLoader(TensorDataset(torch.zeros(4, 2), torch.zeros(4)), batch_size=2)
+    for data in (loader, Numbers()):
+        with pytest.raises(SettingsError, match=r"sampling is 'epochs', and data is a .*own order"):
+            CountingTrainer(data=data, samples=5, sampling="epochs")
 
 
 def test_the_optimizer_is_new_in_every_round() -> None:

@@ -49,7 +49,8 @@ class Talk:
         self._channel.sendall(json.dumps(record).encode() + b"\n")
 
     def give(self, **changes: Any) -> None:
-        job = {"task": "t1", "run": "r", "number": 1, "steps": 5, "version": 7, "form": "model"}
+        job = {"task": "t1", "run": "r", "number": 1, "steps": 5, "steps_before": 0}
+        job |= {"version": 7, "form": "model"}
         paths = {"model": str(self._start), "payload": str(self._folder / "payload")}
         self.say(**{**job, **paths, **changes})
 
@@ -128,7 +129,7 @@ def test_the_same_task_gives_the_same_bits_again(tmp_path: Path) -> None:
     with serving(CountingTrainer(), tmp_path) as talk:
         talk.train(number=3)
         first = talk.payload()
-        talk.train(number=4)
+        talk.train(number=4, steps_before=5)
         assert not torch.equal(talk.payload().trainable, first.trainable)
         talk.train(number=3)
         assert torch.equal(talk.payload().trainable, first.trainable)
@@ -200,7 +201,8 @@ def test_a_device_that_fails_for_good_ends_the_worker(tmp_path: Path) -> None:
     worker = SiteWorker(app_with(CountingTrainer(hook)), SITE)
     ours, theirs = socket.socketpair()
     with ours, theirs, ours.makefile("w") as lines:
-        job = {"task": "t", "run": "r", "number": 1, "steps": 1, "version": 0, "form": "model"}
+        job = {"task": "t", "run": "r", "number": 1, "steps": 1, "steps_before": 0}
+        job |= {"version": 0, "form": "model"}
         paths = {"model": str(start_file(tmp_path)), "payload": str(tmp_path / "payload")}
         print(json.dumps({**job, **paths}), file=lines, flush=True)
         with pytest.raises(torch.AcceleratorError):

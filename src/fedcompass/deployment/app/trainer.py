@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from fedcompass.errors import DataError, SettingsError
+from fedcompass.settings.training import Sampling
 from fedcompass.training.device import check_device
 from fedcompass.training.problem import Augment, Loss, Samples, Transform, checked_loss
 from fedcompass.vocabulary import Seconds
@@ -53,12 +54,15 @@ class Site:
 class Trainer:
     """How a site trains; derive from it and override `train_step` for anything unusual.
 
-    data: what to train on. Tensors and map-style datasets are drawn from at random, with
-        replacement, by (seed, site, task); an iterable dataset or a loader goes on where the
-        last round stopped, and starts again at its end.
+    data: what to train on. Tensors and map-style datasets are drawn from as `sampling` says; an
+        iterable dataset or a loader goes on where the last round stopped, and starts again at its
+        end.
     optimizer: makes a fresh optimizer for every local round.
     loss: (outputs, targets) -> the batch's mean loss.
     batch_size: rows in a batch; a DataLoader has its own.
+    sampling: "epochs" (the default): batches are taken from shuffled passes over the data, which go
+        on from task to task, in an order that seed and site decide; "rounds": each task begins new
+        passes; "replacement": every batch is drawn from all samples.
     transform: prepares a batch's inputs; None leaves them.
     augment: varies prepared inputs, drawing from its generator alone; None leaves them.
     samples: how many samples the site counts for; to be given where the data cannot tell.
@@ -72,6 +76,7 @@ class Trainer:
     optimizer: MakeOptimizer
     loss: Loss = functional.cross_entropy
     batch_size: int = 64
+    sampling: Sampling | None = None
     transform: Transform | None = None
     augment: Augment | None = None
     samples: int | None = None
@@ -82,6 +87,15 @@ class Trainer:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise SettingsError(f"batch_size is {self.batch_size}; allowed: at least 1")
+        if self.sampling not in (None, *get_args(Sampling)):
+            raise SettingsError(
+                f"sampling is {self.sampling!r}; allowed: {', '.join(get_args(Sampling))}"
+            )
+        if self.sampling is not None and isinstance(self.data, DataLoader | IterableDataset):
+            raise SettingsError(
+                f"sampling is {self.sampling!r}, and data is a {type(self.data).__name__}, which "
+                "has its own order; leave sampling out, or give tensors or a map-style Dataset"
+            )
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise SettingsError(f"max_seconds is {self.max_seconds}; allowed: above 0, or None")
         if not 0 <= self.seconds_per_step < inf:

@@ -59,6 +59,7 @@ class Dispatcher:
             run=self._run,
             model=start,
             refused=peer.refused,
+            steps_before=command.steps_before,
         )
         message = self._transport.push(peer.node, assignment)
         if message is None:

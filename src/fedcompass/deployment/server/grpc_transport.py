@@ -152,6 +152,7 @@ class GrpcTransport:
             form=self._form,
             payload_bytes=0 if self._form == KEPT else payload_bytes(self._layout, self._form),
             refused=assignment.refused or "",
+            steps_before=assignment.steps_before,
         )
         return self._call(self._give(task))
 

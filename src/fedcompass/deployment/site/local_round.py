@@ -45,8 +45,8 @@ class SiteRounds:
     """Trains one task after the other in one module that stays on the device.
 
     With tensors or a map-style dataset, a task's result depends on the start model, the steps, the
-    trainer's seed, the site's name and the task's number, and on nothing that was done before: a
-    task that is asked for again after a crash gives the same bits.
+    trainer's seed, the site's name, the task's number and the steps of the tasks before, and on
+    nothing that was done before: a task that is asked for again after a crash gives the same bits.
 
     budget: what the site may spend on its samples; None: it trains plainly.
     """
@@ -78,9 +78,17 @@ class SiteRounds:
         *,
         steps: Steps,
         task: TaskId,
+        steps_before: Steps = 0,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Round:
         """Train from a start model; stop after `steps`, or early after at least one step.
+
+        Args:
+            start: the model.
+            steps: how many.
+            task: its number in the run.
+            steps_before: of all tasks that the site was given before, done or not.
+            should_stop: asked after every step.
 
         Raises:
             TaskFailed: a loss was not finite; the message says at which step.
@@ -99,8 +107,8 @@ class SiteRounds:
             seed=self.trainer.seed,
             client=self._site_number,
             local_round=task,
-            sampling="replacement",
-            steps_before=0,
+            sampling=self.trainer.sampling or "epochs",
+            steps_before=steps_before,
             device=self._device,
             is_over=partial(self._is_over, began, should_stop),
         )

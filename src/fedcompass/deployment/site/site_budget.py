@@ -68,6 +68,11 @@ def budget_of(site: Site, trainer: Trainer, module: nn.Module) -> "SiteBudget | 
             f"{type(trainer).__name__} has a train_step of its own, and site {site.name} a privacy "
             "budget: nobody knows that such a step is private; use Trainer's"
         )
+    if trainer.sampling is not None:
+        raise SettingsError(
+            f"sampling is {trainer.sampling!r}, and site {site.name} has a privacy budget, under "
+            "which every sample is in a batch by chance (docs/privacy.md); leave sampling out"
+        )
     return SiteBudget(settings, site, trainer, module)
 
 

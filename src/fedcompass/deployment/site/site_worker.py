@@ -127,7 +127,13 @@ class SiteWorker:
         def is_given_up() -> bool:
             return request["task"] in self._stopped or self._alone.is_set()
 
-        done = self._rounds.run(start, steps=steps, task=number, should_stop=is_given_up)
+        done = self._rounds.run(
+            start,
+            steps=steps,
+            task=number,
+            steps_before=request["steps_before"],
+            should_stop=is_given_up,
+        )
         digest = self._write(Path(request["payload"]), request["form"], start, done)
         took = (number, done.steps_done, steps, done.seconds, done.loss)
         _log.info("task %d: %d of %d steps in %.3f s, mean loss %.4g", *took)

@@ -118,6 +118,7 @@ class WorkerLink:
             run=task.run,
             number=task.number,
             steps=task.steps,
+            steps_before=task.steps_before,
             version=task.version,
             form=task.form,
             model=str(model),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x66\x65\x64\x65ration.proto\x12\x12\x66\x65\x64\x63ompass.wire.v1\"r\n\x08\x46romSite\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.fedcompass.wire.v1.HelloH\x00\x12\x32\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.fedcompass.wire.v1.HeartbeatH\x00\x42\x06\n\x04kind\"n\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x10\n\x08software\x18\x02 \x01(\t\x12\x0f\n\x07process\x18\x03 \x01(\t\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x0e\n\x06layout\x18\x05 \x01(\t\x12\x0f\n\x07leaving\x18\x06 \x01(\t\"\x19\n\tHeartbeat\x12\x0c\n\x04task\x18\x01 \x01(\t\"\x83\x02\n\nFromServer\x12.\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.fedcompass.wire.v1.WelcomeH\x00\x12(\n\x04task\x18\x02 \x01(\x0b\x32\x18.fedcompass.wire.v1.TaskH\x00\x12\x32\n\twithdrawn\x18\x03 \x01(\x0b\x32\x1d.fedcompass.wire.v1.WithdrawnH\x00\x12\x32\n\theartbeat\x18\x04 \x01(\x0b\x32\x1d.fedcompass.wire.v1.HeartbeatH\x00\x12+\n\x03sum\x18\x05 \x01(\x0b\x32\x1c.fedcompass.wire.v1.SumRoundH\x00\x42\x06\n\x04kind\")\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04site\x18\x02 \x01(\t\"\x92\x01\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\r\n\x05steps\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12\r\n\x05model\x18\x06 \x01(\t\x12\x13\n\x0bmodel_bytes\x18\x07 \x01(\x04\x12\x0c\n\x04\x66orm\x18\x08 \x01(\t\x12\x0f\n\x07refused\x18\t \x01(\t\"\x19\n\tWithdrawn\x12\x0c\n\x04task\x18\x01 \x01(\t\",\n\x0cModelRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"\x15\n\x05Piece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"R\n\nAnswerPart\x12,\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x1a.fedcompass.wire.v1.AnswerH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04kind\"\xd4\x01\n\x06\x41nswer\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0c\n\x04\x66orm\x18\x02 \x01(\t\x12\x15\n\rpayload_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x12\n\nsteps_done\x18\x05 \x01(\x04\x12\x0f\n\x07seconds\x18\x06 \x01(\x01\x12\x0f\n\x07samples\x18\x07 \x01(\x04\x12\x0c\n\x04loss\x18\x08 \x01(\x01\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\x14\n\x0c\x62udget_spent\x18\n \x01(\x08\x12\x0f\n\x07\x65psilon\x18\x0b \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x0c \x01(\x01\"u\n\x0b\x41nswerReply\x12.\n\x07proceed\x18\x01 \x01(\x0b\x32\x1b.fedcompass.wire.v1.ProceedH\x00\x12.\n\x07receipt\x18\x02 \x01(\x0b\x32\x1b.fedcompass.wire.v1.ReceiptH\x00\x42\x06\n\x04kind\"\x19\n\x07Proceed\x12\x0e\n\x06offset\x18\x01 \x01(\x04\"9\n\x07Receipt\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x16\n\x08SumRound\x12\n\n\x02id\x18\x01 \x01(\t\"%\n\x07SumPart\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\x32\xb9\x02\n\nFederation\x12J\n\x06\x41ttend\x12\x1c.fedcompass.wire.v1.FromSite\x1a\x1e.fedcompass.wire.v1.FromServer(\x01\x30\x01\x12K\n\nFetchModel\x12 .fedcompass.wire.v1.ModelRequest\x1a\x19.fedcompass.wire.v1.Piece0\x01\x12M\n\x06Submit\x12\x1e.fedcompass.wire.v1.AnswerPart\x1a\x1f.fedcompass.wire.v1.AnswerReply(\x01\x30\x01\x12\x43\n\x03Sum\x12\x1b.fedcompass.wire.v1.SumPart\x1a\x1b.fedcompass.wire.v1.SumPart(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x66\x65\x64\x65ration.proto\x12\x12\x66\x65\x64\x63ompass.wire.v1\"r\n\x08\x46romSite\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.fedcompass.wire.v1.HelloH\x00\x12\x32\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.fedcompass.wire.v1.HeartbeatH\x00\x42\x06\n\x04kind\"n\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x10\n\x08software\x18\x02 \x01(\t\x12\x0f\n\x07process\x18\x03 \x01(\t\x12\x0f\n\x07samples\x18\x04 \x01(\x04\x12\x0e\n\x06layout\x18\x05 \x01(\t\x12\x0f\n\x07leaving\x18\x06 \x01(\t\"\x19\n\tHeartbeat\x12\x0c\n\x04task\x18\x01 \x01(\t\"\x83\x02\n\nFromServer\x12.\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.fedcompass.wire.v1.WelcomeH\x00\x12(\n\x04task\x18\x02 \x01(\x0b\x32\x18.fedcompass.wire.v1.TaskH\x00\x12\x32\n\twithdrawn\x18\x03 \x01(\x0b\x32\x1d.fedcompass.wire.v1.WithdrawnH\x00\x12\x32\n\theartbeat\x18\x04 \x01(\x0b\x32\x1d.fedcompass.wire.v1.HeartbeatH\x00\x12+\n\x03sum\x18\x05 \x01(\x0b\x32\x1c.fedcompass.wire.v1.SumRoundH\x00\x42\x06\n\x04kind\")\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04site\x18\x02 \x01(\t\"\xa8\x01\n\x04Task\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\r\n\x05steps\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12\r\n\x05model\x18\x06 \x01(\t\x12\x13\n\x0bmodel_bytes\x18\x07 \x01(\x04\x12\x0c\n\x04\x66orm\x18\x08 \x01(\t\x12\x0f\n\x07refused\x18\t \x01(\t\x12\x14\n\x0csteps_before\x18\n \x01(\x04\"\x19\n\tWithdrawn\x12\x0c\n\x04task\x18\x01 \x01(\t\",\n\x0cModelRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"\x15\n\x05Piece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"R\n\nAnswerPart\x12,\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x1a.fedcompass.wire.v1.AnswerH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04kind\"\xd4\x01\n\x06\x41nswer\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0c\n\x04\x66orm\x18\x02 \x01(\t\x12\x15\n\rpayload_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x12\n\nsteps_done\x18\x05 \x01(\x04\x12\x0f\n\x07seconds\x18\x06 \x01(\x01\x12\x0f\n\x07samples\x18\x07 \x01(\x04\x12\x0c\n\x04loss\x18\x08 \x01(\x01\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\x14\n\x0c\x62udget_spent\x18\n \x01(\x08\x12\x0f\n\x07\x65psilon\x18\x0b \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x0c \x01(\x01\"u\n\x0b\x41nswerReply\x12.\n\x07proceed\x18\x01 \x01(\x0b\x32\x1b.fedcompass.wire.v1.ProceedH\x00\x12.\n\x07receipt\x18\x02 \x01(\x0b\x32\x1b.fedcompass.wire.v1.ReceiptH\x00\x42\x06\n\x04kind\"\x19\n\x07Proceed\x12\x0e\n\x06offset\x18\x01 \x01(\x04\"9\n\x07Receipt\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x16\n\x08SumRound\x12\n\n\x02id\x18\x01 \x01(\t\"%\n\x07SumPart\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\x32\xb9\x02\n\nFederation\x12J\n\x06\x41ttend\x12\x1c.fedcompass.wire.v1.FromSite\x1a\x1e.fedcompass.wire.v1.FromServer(\x01\x30\x01\x12K\n\nFetchModel\x12 .fedcompass.wire.v1.ModelRequest\x1a\x19.fedcompass.wire.v1.Piece0\x01\x12M\n\x06Submit\x12\x1e.fedcompass.wire.v1.AnswerPart\x1a\x1f.fedcompass.wire.v1.AnswerReply(\x01\x30\x01\x12\x43\n\x03Sum\x12\x1b.fedcompass.wire.v1.SumPart\x1a\x1b.fedcompass.wire.v1.SumPart(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,28 +42,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WELCOME']._serialized_start=557
   _globals['_WELCOME']._serialized_end=598
   _globals['_TASK']._serialized_start=601
-  _globals['_TASK']._serialized_end=747
-  _globals['_WITHDRAWN']._serialized_start=749
-  _globals['_WITHDRAWN']._serialized_end=774
-  _globals['_MODELREQUEST']._serialized_start=776
-  _globals['_MODELREQUEST']._serialized_end=820
-  _globals['_PIECE']._serialized_start=822
-  _globals['_PIECE']._serialized_end=843
-  _globals['_ANSWERPART']._serialized_start=845
-  _globals['_ANSWERPART']._serialized_end=927
-  _globals['_ANSWER']._serialized_start=930
-  _globals['_ANSWER']._serialized_end=1142
-  _globals['_ANSWERREPLY']._serialized_start=1144
-  _globals['_ANSWERREPLY']._serialized_end=1261
-  _globals['_PROCEED']._serialized_start=1263
-  _globals['_PROCEED']._serialized_end=1288
-  _globals['_RECEIPT']._serialized_start=1290
-  _globals['_RECEIPT']._serialized_end=1347
-  _globals['_SUMROUND']._serialized_start=1349
-  _globals['_SUMROUND']._serialized_end=1371
-  _globals['_SUMPART']._serialized_start=1373
-  _globals['_SUMPART']._serialized_end=1410
-  _globals['_FEDERATION']._serialized_start=1413
-  _globals['_FEDERATION']._serialized_end=1726
+  _globals['_TASK']._serialized_end=769
+  _globals['_WITHDRAWN']._serialized_start=771
+  _globals['_WITHDRAWN']._serialized_end=796
+  _globals['_MODELREQUEST']._serialized_start=798
+  _globals['_MODELREQUEST']._serialized_end=842
+  _globals['_PIECE']._serialized_start=844
+  _globals['_PIECE']._serialized_end=865
+  _globals['_ANSWERPART']._serialized_start=867
+  _globals['_ANSWERPART']._serialized_end=949
+  _globals['_ANSWER']._serialized_start=952
+  _globals['_ANSWER']._serialized_end=1164
+  _globals['_ANSWERREPLY']._serialized_start=1166
+  _globals['_ANSWERREPLY']._serialized_end=1283
+  _globals['_PROCEED']._serialized_start=1285
+  _globals['_PROCEED']._serialized_end=1310
+  _globals['_RECEIPT']._serialized_start=1312
+  _globals['_RECEIPT']._serialized_end=1369
+  _globals['_SUMROUND']._serialized_start=1371
+  _globals['_SUMROUND']._serialized_end=1393
+  _globals['_SUMPART']._serialized_start=1395
+  _globals['_SUMPART']._serialized_end=1432
+  _globals['_FEDERATION']._serialized_start=1435
+  _globals['_FEDERATION']._serialized_end=1748
 # @@protoc_insertion_point(module_scope)
-# SHA-256 of federation.proto: a785d4b4ad59cc9ca677bdca7b5a52e4e46a6f7a84d09c8c99652a140b46b45e
+# SHA-256 of federation.proto: 62d4c4f54fd2cea6586eefe0153899f2139b618e5801aabc1ef6c80899fab564

@@ -58,7 +58,7 @@ class Welcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., site: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "run", "number", "steps", "version", "model", "model_bytes", "form", "refused")
+    __slots__ = ("id", "run", "number", "steps", "version", "model", "model_bytes", "form", "refused", "steps_before")
     ID_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class Task(_message.Message):
     MODEL_BYTES_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    STEPS_BEFORE_FIELD_NUMBER: _ClassVar[int]
     id: str
     run: str
     number: int
@@ -77,7 +78,8 @@ class Task(_message.Message):
     model_bytes: int
     form: str
     refused: str
-    def __init__(self, id: _Optional[str] = ..., run: _Optional[str] = ..., number: _Optional[int] = ..., steps: _Optional[int] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., model_bytes: _Optional[int] = ..., form: _Optional[str] = ..., refused: _Optional[str] = ...) -> None: ...
+    steps_before: int
+    def __init__(self, id: _Optional[str] = ..., run: _Optional[str] = ..., number: _Optional[int] = ..., steps: _Optional[int] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., model_bytes: _Optional[int] = ..., form: _Optional[str] = ..., refused: _Optional[str] = ..., steps_before: _Optional[int] = ...) -> None: ...
 
 class Withdrawn(_message.Message):
     __slots__ = ("task",)

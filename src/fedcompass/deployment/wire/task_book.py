@@ -30,6 +30,7 @@ class GivenTask:
     model, model_bytes: what to start from, by its digest.
     form, payload_bytes: how the answer is written, and so its exact size.
     refused: why the site's answer before this one was refused.
+    steps_before: of all tasks that the site was given before.
     """
 
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
@@ -43,6 +44,7 @@ class GivenTask:
     form: str
     payload_bytes: int
     refused: str = ""
+    steps_before: Steps = 0
 
     def message(self) -> pb.Task:
         """The task as the site gets it."""

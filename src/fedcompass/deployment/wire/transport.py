@@ -25,6 +25,7 @@ class Assignment:
     run: its name, so that a site never mixes up two runs' tasks.
     model: what to start from.
     refused: why the site's answer before this one was refused, if it was.
+    steps_before: of all tasks that the site was given before; where its epoch goes on.
     """
 
     task: TaskId
@@ -33,6 +34,7 @@ class Assignment:
     run: str
     model: FlatState
     refused: str | None = None
+    steps_before: Steps = 0
 
 
 class UnreadModel(Protocol):
