@@ -190,7 +190,8 @@ class Experiment(Settings):
         if "profile" in values:
             values["profile"] = as_run.profile_named(values["profile"])
         name, clients = _dataset(values.get("data")), _clients(values)
-        filled = merged(_usual_for_own(values), paper_settings(name, clients), values)
+        usual = {"local": {"sampling": _usual_sampling(name)}}
+        filled = merged(usual, _usual_for_own(values), paper_settings(name, clients), values)
         strategy = _filled_strategy(filled, name, clients)
         extra = _habits(values.get("profile"), filled, name, clients, strategy)
         filled = merged(extra, filled)
@@ -419,9 +420,13 @@ def _code(filled: Mapping[str, Any], strategy: Mapping[str, Any]) -> dict[str, s
     return {name: digest for name, digest in hashed.items() if digest is not None} or None
 
 
-def _usual_sampling(_data: str) -> Sampling:
-    """How batches are drawn where that is not given: as in the paper's Algorithm 1."""
-    return "replacement"
+def _usual_sampling(data: str) -> Sampling:
+    """How batches are drawn where that is not given.
+
+    Your own data are read as everybody reads them, ours as in the paper's Algorithm 1: "random
+    training batch".
+    """
+    return "epochs" if own_code.is_own(data) or data == OWN_DATA else "replacement"
 
 
 def _plain(value: Any) -> Any:

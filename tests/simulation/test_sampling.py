@@ -62,7 +62,7 @@ def test_a_clients_tasks_read_its_epochs_one_after_the_other(name: str) -> None:
 
 @pytest.mark.whatever_is_learned
 def test_a_task_that_never_comes_back_skips_its_steps() -> None:
-    chosen = experiment("fedasync", fleet={"dropouts": [[1, 0.9, 2.6]]})
+    chosen = experiment("fedasync", fleet={"dropouts": [[1, 0.9, 2.6]]})  # in epochs, as usual
     executor = Watched(chosen)
     simulate(chosen, problem=problem(), executor=executor)
     places = [task.steps_before for task in executor.tasks[1]]
@@ -134,21 +134,76 @@ def test_a_fleet_is_as_fast_however_batches_are_drawn(tmp_path: Path) -> None:
     assert len(journals) == 1
 
 
-def own(**local: Any) -> Experiment:
-    return Experiment(local=local)
+DATA = """\
+import numpy as np
 
 
-def test_a_record_has_the_way_where_it_is_not_the_usual_one() -> None:
-    assert "sampling" not in Experiment().to_record()["local"]
-    assert own(sampling="replacement").key() == Experiment().key()
-    epochs = own(sampling="epochs")
+def data():
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 2, 60)
+    x = draw.normal(size=(60, 3)) + y[:, None]
+    return (x[:50], y[:50]), (x[50:], y[50:])
+"""
+
+
+@pytest.fixture(scope="module")
+def own_data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a user's own data."""
+    file = tmp_path_factory.mktemp("own") / "data_read_in_epochs.py"
+    file.write_text(DATA)
+    return f"{file}:data"
+
+
+def on_own(data: str, **local: Any) -> Experiment:
+    return Experiment(data={"name": data}, model="linear", partition={"kind": "iid"}, local=local)
+
+
+def test_data_of_ones_own_are_read_in_epochs_and_built_in_data_drawn_with_replacement(
+    own_data: str,
+) -> None:
+    for name in ("mnist-mini", "mnist", "cifar10"):
+        assert Experiment(data={"name": name}).local.sampling == "replacement"
+    assert on_own(own_data).local.sampling == "epochs"
+    assert simulate(experiment(), problem=problem()).experiment.local.sampling == "epochs"
+    chosen = Experiment(profile="own").with_settings({"data": on_own(own_data).data})
+    assert chosen.local.sampling == "epochs"
+
+
+def test_a_record_has_the_way_where_it_is_not_the_usual_one(own_data: str) -> None:
+    usual, own = Experiment(), on_own(own_data)
+    assert "sampling" not in usual.to_record()["local"]
+    assert "sampling" not in own.to_record()["local"]
+    assert Experiment(local={"sampling": "replacement"}).key() == usual.key()
+    assert on_own(own_data, sampling="epochs").key() == own.key()
+    epochs, replacement = (
+        Experiment(local={"sampling": "epochs"}),
+        on_own(own_data, sampling="replacement"),
+    )
     assert epochs.to_record()["local"]["sampling"] == "epochs"
-    assert Experiment(**epochs.to_record()) == epochs != Experiment()
+    assert replacement.to_record()["local"]["sampling"] == "replacement"
+    for chosen in (usual, own, epochs, replacement):
+        again = Experiment(**chosen.to_record())
+        assert again == chosen
+        assert again.local == chosen.local
+    assert len({usual.key(), own.key(), epochs.key(), replacement.key()}) == 4
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_what_was_asked_for_holds_for_a_problem_given_in_python(
+    sampling: Sampling, tmp_path: Path
+) -> None:
+    chosen = experiment(local={"sampling": sampling})
+    result = simulate(chosen, problem=problem(), folder=tmp_path / "run")
+    assert result.experiment.local.sampling == sampling
+    kept = Experiment.from_toml(tmp_path / "run" / "experiment.toml")
+    assert (kept, kept.local.sampling) == (result.experiment, sampling)
+    again = simulate(result.experiment, problem=problem())
+    assert again.experiment == result.experiment
 
 
 def test_an_unknown_way_and_one_beside_a_privacy_budget_are_refused_in_one_line() -> None:
     with pytest.raises(SettingsError, match="sampling is 'epoch'; allowed: one of 'replacement'"):
-        own(sampling="epoch")
+        Experiment(local={"sampling": "epoch"})
     for sampling in SAMPLINGS:
         with pytest.raises(SettingsError, match=rf"^local.sampling is '{sampling}' with a priv"):
             Experiment(local={"sampling": sampling}, privacy={"epsilon": 8})
