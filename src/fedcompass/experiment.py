@@ -190,11 +190,11 @@ class Experiment(Settings):
         if "profile" in values:
             values["profile"] = as_run.profile_named(values["profile"])
         name, clients = _dataset(values.get("data")), _clients(values)
-        usual = {"local": {"sampling": _usual_sampling(name)}}
-        filled = merged(usual, _usual_for_own(values), paper_settings(name, clients), values)
+        filled = merged(_usual_for_own(values), paper_settings(name, clients), values)
         strategy = _filled_strategy(filled, name, clients)
         extra = _habits(values.get("profile"), filled, name, clients, strategy)
-        filled = merged(extra, filled)
+        usual = {"local": {"sampling": _usual_sampling(name)}}  # a habit goes before it
+        filled = merged(usual, extra, filled)
         strategy = merged({"name": strategy["name"]}, extra.get("strategy", {}), strategy)
         return {**filled, "strategy": strategy, "code": _code(filled, strategy)}
 

@@ -31,7 +31,7 @@ KEYS = count()
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[ProcessesExecutor]:
     """Processes that all strategies' runs share, one after the other."""
-    chosen = experiment()
+    chosen = experiment(local={"sampling": "epochs"})  # usual for a problem given in Python
     with ProcessesExecutor(problem(), chosen.local, chosen.seed, workers=2) as executor:
         yield executor
 
