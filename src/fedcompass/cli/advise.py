@@ -230,7 +230,7 @@ def _in_words(known: str, clients: "Clients", advice: "Advice", command: str) ->
             _table(advice),
             "",
             fill(
-                f"Schedules of {advice.until:.3g} s, nothing trained{_cut(clients, advice)}. "
+                f"Schedules of {advice.until:,.0f} s, nothing trained{_cut(clients, advice)}. "
                 "waiting: share of client time; by plan: the part of it ahead of a group or beat, "
                 "as a share of client time, too. updates: of the client with the most, of the one "
                 f"with the fewest. {advice.strategy} has the settings below, the others those of "
