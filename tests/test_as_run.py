@@ -120,6 +120,29 @@ def test_what_is_given_wins_over_the_profile() -> None:
     assert given.chosen_strategy().scheduling.model_dump()["warm_up"] == "min"
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"local": {"sampling": "replacement"}},
+        {"local": {"sampling": "epochs"}},
+        {"local": {"sampling": "rounds"}},
+        {"privacy": {"epsilon": 8}},
+        {"secure": {"enabled": True}},
+        {"secure": {"enabled": True}, "strategy": {"name": "fedavg"}},
+    ],
+    ids=str,
+)
+def test_a_record_of_the_profile_reads_back_as_the_same_experiment(given: dict[str, Any]) -> None:
+    chosen = Experiment(profile="as-run", **given)
+    again = Experiment(**chosen.to_record())
+    assert (again, again.key()) == (chosen, chosen.key())
+    assert (
+        again.local.sampling
+        == chosen.local.sampling
+        == given.get("local", {}).get("sampling", "replacement" if "privacy" in given else "rounds")
+    )
+
+
 def test_as_written_is_another_name_of_the_profile_paper() -> None:
     assert Experiment(profile="as-written") == Experiment(profile="paper")
     assert Experiment(profile="as-written").key() == Experiment().key()

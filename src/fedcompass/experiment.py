@@ -268,7 +268,9 @@ class Experiment(Settings):
             del record["privacy"]  # records from before there was any are of the same experiments
         if not self.secure.enabled:
             del record["secure"]  # likewise
-        if self.local.sampling == _usual_sampling(self.data.name):
+        # Under as-run it is written out, where left out would mean the habit.
+        usual = self.profile != "as-run" and self.local.sampling == _usual_sampling(self.data.name)
+        if usual or self.privacy.is_on:
             del record["local"]["sampling"]  # likewise
         record.setdefault("target", _UNSET)
         record["evaluation"].setdefault("every_updates", _UNSET)
@@ -469,7 +471,14 @@ def _habits(
         mean_seconds_per_step=fleet.get("mean_seconds_per_step", default.mean_seconds_per_step),
         max_steps=steps or LocalSettings().rate_decay_steps,
     )
-    return as_run.habits(setup)
+    habits = as_run.habits(setup)
+    # A budget draws batches its own way, and secure sums have no plain means: these two habits
+    # would be refused there, and the user has not asked for them.
+    if (filled.get("privacy") or {}).get("epsilon") is not None:
+        habits["local"].pop("sampling")
+    if (filled.get("secure") or {}).get("enabled"):
+        habits.get("strategy", {}).pop("model_buffers", None)
+    return habits
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,9 +60,7 @@ def quick_efficientnet_b0(
     with torch.no_grad():
         network.train()(_blurred_noise(*input_shape))
     for norm in norms:
-        norm.momentum = _MOMENTUM
-        assert norm.num_batches_tracked is not None
-        norm.num_batches_tracked.zero_()
+        norm.momentum = _MOMENTUM  # its counter stays at 1: these statistics are information
     made: nn.Module = network
     return made
 
