@@ -23,7 +23,6 @@ from fedcompass.cli.interrupts import going_on_later, stop_cleanly_at
 from fedcompass.cli.options import next_free
 from fedcompass.cli.text import plain_table
 from fedcompass.errors import ProcessFailed, RunFolderError, SettingsError
-from fedcompass.runs.curve import metrics_of
 from fedcompass.runs.files import in_use
 
 if TYPE_CHECKING:
@@ -229,8 +228,8 @@ def status(
     folder: _Folder,
     run: _Run = "run",
 ) -> None:
-    """Show where a run is: version, accuracy, and each site's part."""
-    from fedcompass.cli.deploy_progress import of_version
+    """Show where a run is: version, metrics, and each site's part."""
+    from fedcompass.cli.deploy_progress import measured
     from fedcompass.deployment.operator.run_view import RunView
 
     view = RunView(_begun(folder, run))
@@ -238,9 +237,7 @@ def status(
     state = "finished" if view.finished else "not finished"
     if not view.finished and not in_use(folder):
         state += " (no server is running)"
-    metrics = "  ".join(f"{k} {v:.4g}" for k, v in metrics_of(view.metrics).items())
-    behind = of_version(view)
-    print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}  {metrics}{behind}")
+    print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}{measured(view)}")
     print(plain_table(*view.table(), left=(0, 1)))
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 from fedcompass.cli.progress import LiveTable
 from fedcompass.cli.text import plain_table
 from fedcompass.deployment.server.audit_words import in_words
-from fedcompass.number_text import number_of
+from fedcompass.number_text import metric_text, number_of
+from fedcompass.runs.curve import metrics_of
 
 if TYPE_CHECKING:
     from fedcompass.deployment.operator.run_view import RunView
 
-__all__ = ["DeployProgress", "of_version"]
+__all__ = ["DeployProgress", "measured"]
 
 _PLAIN = 5.0  # seconds between plain lines about a run that only goes on
 
@@ -46,16 +47,24 @@ class DeployProgress:
             self.live.say(_line(view))
 
 
-def of_version(view: "RunView") -> str:
-    """Which model was measured last, where it has changed since."""
-    measured = view.metrics.get("version", view.tally.version)
-    return f" (of version {measured})" if measured != view.tally.version else ""
+def measured(view: "RunView", *, in_short: bool = False) -> str:
+    """The newest metrics, the target's first, and of which version where that is not the last.
+
+    `in_short` leaves out built-in ones that are not the target's, if there are others.
+    """
+    from fedcompass.settings.training import METRICS  # with pydantic, which readers spare
+
+    metrics, target = metrics_of(view.metrics), view.target_metric
+    names = sorted(metrics, key=lambda name: name != target)
+    if in_short:
+        names = [name for name in names if name == target or name not in METRICS] or names
+    told = "".join(f"  {name} {metric_text(name, metrics[name])}" for name in names)
+    version = view.metrics.get("version", view.tally.version)
+    return f"{told} (of version {version})" if told and version != view.tally.version else told
 
 
 def _line(view: "RunView") -> str:
-    accuracy = view.metrics.get("accuracy")
-    measured = "" if accuracy is None else f"  accuracy {accuracy:.1%}{of_version(view)}"
     return (
-        f"{view.seconds:7.1f} s  version {view.tally.version}{measured}  "
+        f"{view.seconds:7.1f} s  version {view.tally.version}{measured(view, in_short=True)}  "
         f"{number_of(view.updates, 'answer')} from {number_of(len(view.sites), 'site')}"
     )

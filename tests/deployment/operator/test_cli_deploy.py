@@ -298,7 +298,7 @@ def test_readmit_needs_a_run_that_goes_on(project: Path) -> None:
 
 def write_run(folder: Path) -> None:
     folder.mkdir()
-    (folder / "deployment.toml").write_text("")
+    (folder / "deployment.toml").write_text('target_metric = "accuracy"\n')
     lines = [
         {"at": 1.0, "what": "joined", "who": "north", "samples": 10},
         {"at": 5.0, "what": "accepted", "who": "north", "task": 1, "steps": 20, "seconds": 3.0},
@@ -329,7 +329,7 @@ def test_status_counts_by_the_journal_and_not_by_the_audit_log(project: Path) ->
     audit.write_text('{"at": 9.0, "what": "returned", "who": "north"}\n')
     _, told = run("status", str(project))
     assert told.splitlines() == [
-        "not finished (no server is running), 9 s, version 1  loss 0.5  accuracy 0.75",
+        "not finished (no server is running), 9 s, version 1  accuracy 75.0%  loss 0.5",
         "site   last      updates  steps  at (s)",
         "north  returned        1     20       9",
     ]
@@ -340,7 +340,7 @@ def test_status_shows_each_site(project: Path) -> None:
     code, told = run("status", str(project))
     assert code == 0
     assert told.splitlines() == [
-        "not finished (no server is running), 6 s, version 1  loss 0.5  accuracy 0.75",
+        "not finished (no server is running), 6 s, version 1  accuracy 75.0%  loss 0.5",
         "site   last      updates  steps  at (s)",
         "north  accepted        1     20       5",
         "south  refused         0      0       6",

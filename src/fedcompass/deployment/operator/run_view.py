@@ -1,5 +1,6 @@
 """A run as an onlooker sees it, while it goes on: its audit log, its metrics, and the one tally."""
 
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,15 @@ class RunView:
     def finished(self) -> bool:
         """Whether the run is over."""
         return (self.folder / "summary.json").exists()
+
+    @property
+    def target_metric(self) -> str | None:
+        """The run's own setting; None: it has not begun."""
+        try:
+            settings = tomllib.loads((self.folder / "deployment.toml").read_text("utf-8"))
+        except (OSError, ValueError):  # not there, or half written by a resume
+            return None
+        return settings.get("target_metric")
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """A header, and each site: what it did last, its updates, their steps, when that was.
