@@ -119,3 +119,19 @@ def test_the_dot_at_the_target_is_at_the_evaluation_that_reached_it(
     places = [float(part.split()[0]) for part in line[1:].split("L")]
     dot = float(page.locator("#curves circle.dot").get_attribute("cx") or "nan")
     assert dot == pytest.approx(places[3], abs=0.1)  # places: 0, 1, 1, 2, 2, 3, 3
+
+
+@pytest.mark.parametrize("epsilon", [1e308, 1.7e308])
+def test_a_claimed_epsilon_that_cannot_be_true_is_drawn_and_told_in_short(
+    epsilon: float, tmp_path: Path, open_page: Open
+) -> None:
+    fold = {"command": "Fold", "client": "0", "buffer": 0, "staleness": 0, "steps": 4}
+    folds = [{**fold, "at": t + 1.0, "task": t, "epsilon": epsilon / (2 - t)} for t in (0, 1)]
+    written_run(tmp_path / "run", [], [*rounds(2), *folds])
+    page = open_page(report_of(tmp_path / "run", to=tmp_path / "report.html"))
+    page.locator("#budget summary").click()
+    cells = page.locator("#budget td").all_text_contents()
+    assert cells[0] == f"{epsilon:g}"
+    ticks = page.locator("#budget .chart text").all_text_contents()
+    assert max(map(len, ticks)) < 12
+    assert page.locator("#budget path.series").count() == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcompass.cli.text import plain_table
-from fedcompass.number_text import metric_text, number_of
+from fedcompass.number_text import epsilon_text, metric_text, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ def _spent(summary: "Mapping[str, Any]") -> str:
     """What each site has spent of its privacy budget, and who has left for that; mostly nothing."""
     sites = sorted(summary.get("sites", {}).items())
     told = [(name, site["epsilon"]) for name, site in sites if site.get("epsilon") is not None]
-    spent = ", ".join(f"{name} {epsilon:.2f}" for name, epsilon in told)
+    spent = ", ".join(f"{name} {epsilon_text(epsilon)}" for name, epsilon in told)
     left = ", ".join(name for name, site in sites if site.get("budget_spent"))
     parts = ((spent, "; epsilon spent: "), (left, "; budget spent, left: "))
     return "".join(f"{what}{names}" for names, what in parts if names)

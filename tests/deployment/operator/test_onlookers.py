@@ -1,5 +1,6 @@
-"""What `status` and the console say of runs that a server wrote."""
+"""What `status`, the console and the last line say of runs that a server wrote."""
 
+from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from fedcompass.cli import app
 from fedcompass.cli.deploy_progress import DeployProgress
+from fedcompass.cli.deploy_words import summary_line
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.run_view import RunView
 
@@ -23,10 +25,16 @@ def project(tmp_path: Path) -> Path:
 
 
 def ran(project: Path, measured: dict[str, float] | None, **changes: Any) -> None:
-    """A run of two sites to its second version; every model is as good as this."""
+    """A run of two sites to its second version; every model is as good as this.
+
+    `epsilon`: what the sites claim to have spent, in their order.
+    """
     evaluate = None if measured is None else (lambda *_: dict(measured))
-    network, chosen = FakeNetwork(Clock(), sites(0.1, 0.2)), settings(max_updates=2, **changes)
-    federation(project / "run", network, chosen, evaluate=evaluate).run()
+    made = sites(0.1, 0.2)
+    for site, epsilon in zip(made.values(), changes.pop("epsilon", ()), strict=False):
+        site.spoil = lambda reply, _, e=epsilon: replace(reply, epsilon=e, delta=1e-5)
+    chosen = settings(max_updates=2, **changes)
+    federation(project / "run", FakeNetwork(Clock(), made), chosen, evaluate=evaluate).run()
 
 
 def status(project: Path) -> list[str]:
@@ -71,3 +79,11 @@ def test_the_console_shows_a_built_in_metric_where_nothing_else_is_measured(
     ran(project, {"loss": nan})
     DeployProgress().show(RunView(project / "run"))
     assert "version 2  loss -  " in capsys.readouterr().err
+
+
+def test_no_epsilon_that_a_site_claims_makes_a_line_long(project: Path) -> None:
+    ran(project, None, epsilon=(1.5, 1e308))
+    lines = status(project)
+    assert max(map(len, lines)) <= 60
+    assert [line.split()[4] for line in lines[1:]] == ["epsilon", "1.50", "1e+308"]
+    assert "; epsilon spent: site-1 1.50, site-2 1e+308; see " in summary_line(project / "run")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedcompass.number_text import epsilon_text
 from fedcompass.runs.files import GrowingFile
 from fedcompass.runs.tally import ClientTally, Tally
 from fedcompass.vocabulary import ClientId, Seconds
@@ -67,10 +68,9 @@ class RunView:
         header = ("site", "last", "updates", "steps", *(("epsilon",) if private else ()), "at (s)")
         rows = []
         for name, count in counts.items():
-            spent = "-" if count.epsilon is None else f"{count.epsilon:.2f}"
             told = (self.sites[name].state, str(count.updates), str(count.steps))
             at = f"{self.sites[name].seconds:.0f}"
-            rows.append((name, *told, *((spent,) if private else ()), at))
+            rows.append((name, *told, *((epsilon_text(count.epsilon),) if private else ()), at))
         return header, rows
 
     def refresh(self) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 // Small charts as SVG: lines with bands, bars, points. Each has a table beside it on the page.
 
 const MARGIN = { left: 66, right: 18, top: 12, bottom: 42 };
+const LARGEST_DRAWN = 1e300; // the room around a larger value would have no end
 
 /** An empty chart that fills its host's width. @param {HTMLElement} host @param {FrameOptions} options @returns {Frame} */
 function frame(host, { height = 260, x, y, xLabel, yLabel, label }) {
@@ -75,7 +76,8 @@ function thinned(points, most = 800) {
 
 /** Some room around values; shares stay within 0 and 1. @param {number[]} values @param {boolean} share @returns {Interval} */
 function rangeOf(values, share) {
-  const [low, high] = [smallest(values), largest(values, -Infinity)];
+  const drawn = values.map((value) => Math.max(-LARGEST_DRAWN, Math.min(value, LARGEST_DRAWN)));
+  const [low, high] = [smallest(drawn), largest(drawn, -Infinity)];
   if (!Number.isFinite(low)) return [0, 1];
   const room = (high - low || Math.abs(high) || 1) * 0.06;
   return share ? [Math.max(0, low - room), Math.min(1, high + room)] : [low - room, high + room];

@@ -2,10 +2,11 @@
 
 const SHARES = ["accuracy", "balanced_accuracy", "binary_accuracy", "concordance", "dice"];
 
-/** A number in about three digits: 1,234 12.3 0.0123. @param {number | null | undefined} value */
+/** A number in about three digits: 1,234 12.3 0.0123; short however large. @param {number | null | undefined} value */
 function short(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
+  if (size >= 1e12) return value.toExponential(2).replace(/\.?0+e/, "e");
   if (size >= 1000) return Math.round(value).toLocaleString("en");
   if (size >= 100 || Number.isInteger(value)) return String(Math.round(value));
   if (size >= 10) return value.toFixed(1);
