@@ -1,10 +1,14 @@
 """The live page in a real browser, while a run goes on."""
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
+from tests.deployment.fake_network import Clock, FakeNetwork, federation, run_until, settings, sites
 from tests.report.conftest import report_of, served
 from tests.report.test_page_in_browser import EVIL, hover, named_run
 from tests.simulation.tiny_runs import experiment, problem
@@ -118,3 +122,47 @@ def test_a_page_with_a_token_gets_its_news(tmp_path: Path, open_page: Open) -> N
     with served([run], host="0.0.0.0") as server:
         page = open_page(f"http://127.0.0.1:{server.server_port}/?token={server.token}")
         page.wait_for_function(f"() => {TASKS} === 2")
+
+
+def test_the_page_of_a_running_federation_neither_judges_it_yet_nor_guesses_wildly(
+    tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it is opened: the first groups are of one site each, and merge sooner."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    limits: dict[str, Any] = {
+        "max_updates": 60,
+        "max_seconds": 900.0,
+        "target": 0.9,
+        "min_clients": 4,
+    }
+    network = FakeNetwork(Clock(), sites(0.1, 0.2, 0.3, 0.4))
+    running = federation(
+        tmp_path / "run", network, settings(**limits), evaluate=lambda *_: {"accuracy": 0.2}
+    )
+
+    def until_version(version: int) -> None:
+        run_until(running, lambda federation: federation.coordinator.version >= version)
+
+    guesses = {}
+    with served([RunFiles(tmp_path / "run")]) as server:
+        for version in range(20, 60, 10):
+            until_version(version)
+            page = open_page(server.url)
+            page.wait_for_function(f"() => fedcompass.state.runs[0].merges.length === {version}")
+            page.wait_for_function("() => fedcompass.settled()")
+            told = page.locator("#progress").inner_text()
+            guess = re.fullmatch(
+                rf"{version / 60:.0%} done, about (?:(\d+) min )?(\d+) s left", told
+            )
+            assert guess is not None, told
+            guesses[running.now()] = 60 * int(guess[1] or 0) + int(guess[2])
+        expect(page.locator("#summary")).to_contain_text(
+            "The model has not reached the target of 90.0% accuracy yet; it got to 20.0% at best "
+            "so far, while"
+        )
+        expect(page.locator("#curves .notes")).to_contain_text("has not reached 90.0% yet")
+        end = running.run().seconds
+        expect(page.locator("#summary")).to_contain_text(
+            "The model did not reach the target of 90.0% accuracy; it got to 20.0% at best, while"
+        )
+    assert guesses == {at: pytest.approx(end - at, rel=0.2) for at in guesses}

@@ -84,10 +84,11 @@ function outcome(run, scale) {
   const found = group.timeToTarget();
   const name = inWords(run.metric);
   const goal = found && metricText(run.metric, run.target);
+  const sofar = run.facts.finished ? "" : " so far";
   const reached = !found ? "" : found.reached
     ? `reached the target of ${goal} ${name} after ${scale.text(found.time)} and `
-    : `did not reach the target of ${goal} ${name}; it `;
-  return `The model ${reached}got to ${metricText(run.metric, best)} at best, while ${waited}.`;
+    : `${sofar ? "has not reached" : "did not reach"} the target of ${goal} ${name}${sofar && " yet"}; it `;
+  return `The model ${reached}got to ${metricText(run.metric, best)} at best${sofar}, while ${waited}.`;
 }
 
 function ranking() {
@@ -97,14 +98,15 @@ function ranking() {
   const reached = found.filter((one) => one.reached).sort((a, b) => a.rank - b.rank);
   if (!found.some((one) => one.runs)) return "Nothing was measured: the timelines show who trains and who waits.";
   const goal = metricText(state.runs[0].metric, state.runs[0].target);
-  if (!reached.length) return `None reached the target of ${goal}.`;
+  const open = state.runs.some((run) => !run.facts.finished);
+  if (!reached.length) return open ? `None has reached the target of ${goal} yet.` : `None reached the target of ${goal}.`;
   /** @param {{ reached: number, runs: number }} one */
   const seeds = (one) => (one.reached < one.runs ? ` (${one.reached} of ${one.runs} seeds)` : "");
   const [first, ...others] = reached.map((one) => `${one.label} after ${scale.text(one.rank)}${seeds(one)}`);
   const counts = reached.some((one) => one.reached < one.runs) ? " Seeds that missed it count with the time the run had." : "";
   const missed = found.filter((one) => !one.reached).map((one) => one.label);
   const then = others.length ? `, then ${others.join(", ")}` : "";
-  return `The target of ${goal} was reached first by ${first}${then}${missed.length ? `; not by ${missed.join(", ")}` : ""}.${counts}`;
+  return `The target of ${goal} was reached first by ${first}${then}${missed.length ? `; not${open ? " yet" : ""} by ${missed.join(", ")}` : ""}.${counts}`;
 }
 
 /** When the runs were made, by which command and how long that took. */
@@ -122,7 +124,7 @@ function showOrigin() {
   byId("origin").replaceChildren(`Begun ${when} UTC${took}: `, el("code", null, commands[0]), others);
 }
 
-/** How far the runs were, and when, as the page first knew it. @type {{ at: number, share: number } | null} */
+/** How far the runs were, and when, once the page had read of any progress. @type {{ at: number, share: number } | null} */
 let seen = null;
 
 /** Percent and time left of runs that go on. */
@@ -130,11 +132,24 @@ function showProgress() {
   const shares = state.runs.flatMap((run) => run.share ?? []);
   const share = shares.length ? mean(shares) : 1;
   byId("progress").hidden = !state.live || share >= 1;
+  const left = timeLeft(share);
+  byId("progress").textContent = `${percent(share)} done${left === null ? "" : `, about ${duration(left)} left`}`;
+}
+
+/**
+ * Seconds until the runs are over. A federation's own time says it, whenever the page was opened; simulated time
+ * does not: there it is how fast the page sees it pass. @param {number} share
+ */
+function timeLeft(share) {
+  const open = state.runs.filter((run) => !run.facts.finished);
+  if (open.every((run) => run.facts.kind === "deployment")) {
+    const known = open.flatMap((run) => run.secondsLeft() ?? []);
+    return known.length ? largest(known) : null;
+  }
   const at = performance.now() / 1000;
-  seen ??= { at, share };
-  const done = share - seen.share;
-  const left = done > 0 ? `, about ${duration(((at - seen.at) * (1 - share)) / done)} left` : "";
-  byId("progress").textContent = `${percent(share)} done${left}`;
+  if (share > 0) seen ??= { at, share };
+  const done = seen ? share - seen.share : 0;
+  return seen && done > 0 ? ((at - seen.at) * (1 - share)) / done : null;
 }
 
 function notices() {

@@ -156,7 +156,7 @@ function targetNotes(state, target) {
     const goal = metricText(group.runs[0].metric, target);
     if (!found) return `${group.label}: not measured`;
     const seeds = found.runs > 1 ? ` (${found.reached} of ${found.runs} seeds)` : "";
-    if (!found.reached) return `${group.label}: did not reach ${goal}`;
+    if (!found.reached) return group.over ? `${group.label}: did not reach ${goal}` : `${group.label}: has not reached ${goal} yet`;
     if (found.time === null) return `${group.label}: ${goal} in ${found.reached} of ${found.runs} seeds only`;
     return `${group.label}: ${goal} after ${scale.text(found.time)}${seeds}`;
   });

@@ -21,6 +21,11 @@ class Group {
     return theme.isPale(this.number);
   }
 
+  /** Whether nothing more comes of its runs. */
+  get over() {
+    return this.runs.every((run) => run.facts.finished);
+  }
+
   /** @param {number} seed */
   run(seed) {
     return this.runs[Math.min(seed, this.runs.length - 1)];

@@ -63,7 +63,7 @@ function strategyRow(group, metric) {
   const found = group.timeToTarget();
   const { scale } = group.runs[0];
   const off = group.runs.filter((run) => run.brokeOff).length;
-  const when = !found ? "–" : found.reached ? withSpread(found.time, found.spread, (t) => scale.text(t)) : "not reached";
+  const when = !found ? "–" : found.reached ? withSpread(found.time, found.spread, (t) => scale.text(t)) : group.over ? "not reached" : "not yet";
   const tops = group.runs.map((run) => run.top(metric)).filter((value) => value !== null);
   return [
     group.label,

@@ -116,6 +116,21 @@ class RunModel {
     return shares.length ? Math.min(1, largest(shares)) : null;
   }
 
+  /**
+   * Seconds that a federation still needs to its limits, by its own time; null if nothing can be said. Versions come as
+   * fast as the later half of those made so far: the first ones, of one client each, come faster.
+   */
+  secondsLeft() {
+    const { max_seconds: seconds, max_updates: updates } = this.facts.settings ?? {};
+    const [last, half] = [this.merges.at(-1), this.merges[this.merges.length >> 1]];
+    const perVersion = last && last.version > half.version ? (last.at - half.at) / (last.version - half.version) : null;
+    const left = [
+      ...(seconds ? [seconds - this.now] : []),
+      ...(updates && last && perVersion !== null ? [(updates - last.version) * perVersion] : []),
+    ];
+    return left.length ? Math.max(0, Math.min(...left)) : null;
+  }
+
   /** Up to when its curve is known: the last value holds to the horizon of a run that went so far. */
   get knownUntil() {
     const { settings, summary } = this.facts;
