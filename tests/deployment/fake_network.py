@@ -140,6 +140,9 @@ class FakeNetwork:
     def is_revoked(self, node: NodeId) -> bool:
         return node in self.revoked
 
+    def confirm(self, run: str, tasks: Collection[int]) -> None:
+        pass
+
     def departures(self) -> list[Reply]:
         departed, self.departed = self.departed, []
         return departed

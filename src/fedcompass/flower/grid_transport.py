@@ -29,7 +29,7 @@ from fedcompass.flower.records import (
     record_of,
     whole,
 )
-from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, Steps
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, Steps, TaskId
 
 __all__ = ["GridTransport"]
 
@@ -79,6 +79,9 @@ class GridTransport:
     def is_revoked(self, _: NodeId) -> bool:
         """Flower decides who takes part: never."""
         return False
+
+    def confirm(self, run: str, tasks: Collection[TaskId]) -> None:
+        """Nothing to do: a Flower client waits for no receipt."""
 
     def departures(self) -> list[Reply]:
         """None: a Flower client that leaves just goes."""

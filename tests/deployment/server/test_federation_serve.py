@@ -72,6 +72,9 @@ class AtOnce:
     def is_revoked(self, node: NodeId) -> bool:
         return False
 
+    def confirm(self, run: str, tasks: Collection[int]) -> None:
+        pass
+
     def departures(self) -> list[Reply]:
         return []
 

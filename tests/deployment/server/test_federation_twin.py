@@ -52,6 +52,9 @@ class Stage:
     def is_revoked(self, node: NodeId) -> bool:
         return False
 
+    def confirm(self, run: str, tasks: Collection[int]) -> None:
+        pass
+
     def departures(self) -> list[Reply]:
         return []
 

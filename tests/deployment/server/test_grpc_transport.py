@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 import torch
@@ -336,15 +337,24 @@ def test_a_federation_over_it_counts_every_update_once(papers: Papers, tmp_path:
     check_exactly_once(tmp_path / "run", chosen)
 
 
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"name": "fedcompass", "min_steps": 2, "max_steps": 10},
+        {"name": "fedavg", "steps": 4},
+        {"name": "fedasync", "steps": 4},
+    ],
+    ids=lambda strategy: strategy["name"],
+)
 def test_an_answer_that_was_taken_in_but_has_no_receipt_counts_once_after_a_crash(
-    papers: Papers, tmp_path: Path
+    papers: Papers, tmp_path: Path, strategy: dict[str, Any]
 ) -> None:
     """The server dies again and again between the event's last byte and the receipt."""
-    chosen, run = settings(watch_interval=0.02), tmp_path / "run"
+    chosen, run = settings(strategy, max_updates=9, watch_interval=0.02), tmp_path / "run"
     port, crashes = free_port(), 0
     with (
-        attending(papers, "north", tmp_path / "n", port),
-        attending(papers, "south", tmp_path / "m", port),
+        attending(papers, "north", tmp_path / "n", port) as north,
+        attending(papers, "south", tmp_path / "m", port) as south,
     ):
         while not (run / "summary.json").exists():
             with serving(papers, tmp_path / "s", port) as transport:
@@ -361,4 +371,6 @@ def test_an_answer_that_was_taken_in_but_has_no_receipt_counts_once_after_a_cras
                 else:
                     federation.finish()
     assert crashes > 2
+    refused = [n for site in (north, south) for n in site.notices if "refused an answer" in n]
+    assert refused == []  # all of them count
     check_exactly_once(run, chosen)

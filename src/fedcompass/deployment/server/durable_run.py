@@ -20,7 +20,7 @@ from fedcompass.runs.journal import FileJournal, Line, Tee, lines_after, read_jo
 from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import Quarantine, SetDeadline, StartTraining
 from fedcompass.scheduling.events import UpdateArrived
-from fedcompass.vocabulary import GroupId, ModelVersion, Seconds
+from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds, TaskId
 
 if TYPE_CHECKING:
     from fedcompass.deployment.server.site_sums import SiteSums
@@ -58,6 +58,7 @@ class DurableRun:
         self._sums = sums  # where merges come from that nobody sees the parts of
         self.coordinator = Coordinator(strategy, layout, initial, sums=sums)
         self.tally = Tally()  # of the journal
+        self.answered: dict[ClientId, TaskId] = {}  # before a resume, each client's last one
         self.deadlines: dict[GroupId, Seconds] = {}  # of groups that may be open
         self.starts: dict[ModelVersion, FlatState] = {}  # models of the outstanding tasks
         self.name = ""  # of the run; unique, so that a site never mixes up two runs' tasks
@@ -103,6 +104,8 @@ class DurableRun:
         self.journal.flush()
         for _, record in read_journal(path):
             self.tally.take(record)
+            if record.get("event") in ("UpdateArrived", "UpdateRefused"):
+                self.answered[record["client"]] = record["task"]
         coordinator.journal = Tee(self.journal, self.audit, self.tally)
         coordinator.return_left_out()  # of a merge that the crash cut off
         now, version = coordinator.scheduler.now, coordinator.version

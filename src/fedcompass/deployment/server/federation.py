@@ -94,6 +94,7 @@ class Federation:
             self.membership,
             return_until=self.now() + settings.return_within,
         )
+        transport.confirm(self._run.name, self._run.answered.values())  # receipts still owed
         for command in self._run.outstanding():
             self._dispatcher.give(command, self._run.starts[command.version])
         if self.curve.last_version < self.coordinator.version:

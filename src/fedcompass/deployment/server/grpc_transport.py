@@ -31,7 +31,7 @@ from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask
 from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply
 from fedcompass.errors import LayoutMismatch, ProjectError, RunFolderError, TransportBroken
-from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 
 if TYPE_CHECKING:
     from fedcompass.deployment.wire.sum_parts import Begin
@@ -41,7 +41,7 @@ __all__ = ["GrpcTransport", "reply_of"]
 
 _NOBODY_ASKS: Seconds = 30.0  # after a restart, tasks that are outstanding are pushed much sooner
 _GRACE: Seconds = 0.5  # for receipts that are on their way when the server stops
-_CLOSED = "nobody waits for this answer; if it was accepted before a restart, it counts"
+_CLOSED = "nobody waits for this answer: its task was given up, or is of another run"
 _T = TypeVar("_T")
 
 
@@ -126,6 +126,10 @@ class GrpcTransport:
     def is_revoked(self, node: NodeId) -> bool:
         """Whether a site is on the roster no longer."""
         return not self._service.is_listed(str(node))
+
+    def confirm(self, run: str, tasks: Collection[TaskId]) -> None:
+        """Give the receipts that a server which died still owed to these tasks' sites."""
+        self._call(self._confirm(run, set(tasks)))
 
     def departures(self) -> list[Reply]:
         """The sites that came only to say that they take no further part, since the last call."""
@@ -234,6 +238,17 @@ class GrpcTransport:
                 service.withdraw(other)
         service.keep_models({task.model})
         return task.id
+
+    async def _confirm(self, run: str, tasks: set[TaskId]) -> None:
+        for task in self._service.open_tasks():
+            if task.run != run or task.number not in tasks:
+                continue
+            with self._lock:
+                again = self._arrived.pop(task.id, None)
+            if again is None:
+                self._service.confirm(task)
+            else:
+                self._conclude([again], Verdict(True))
 
     async def _receive(self, received: Received) -> Verdict:
         """Hand an answer to whoever pulls, and wait until it is dealt with."""

@@ -108,6 +108,11 @@ class FederationService:
         withdrawn = pb.Withdrawn(task=task.id)
         self._attendance.tell(task.site, pb.FromServer(withdrawn=withdrawn))
 
+    def confirm(self, task: GivenTask) -> None:
+        """Say of an answer that comes again that it was taken in."""
+        self._book.confirm(task)
+        self._answers.forget(task)
+
     async def sum(
         self, begins: "Mapping[ClientId, Begin]", phase_seconds: Seconds
     ) -> "RoundResult":
@@ -129,8 +134,8 @@ class FederationService:
             raise NotAdmitted(grpc.StatusCode.NOT_FOUND, "there is no sum under way")
         await self._sum.serve(visitor, request, context)
 
-    def open_tasks(self, site: str) -> list[GivenTask]:
-        """What a site has not answered."""
+    def open_tasks(self, site: str | None = None) -> list[GivenTask]:
+        """What a site, or any, has not answered."""
         return self._book.open_tasks(site)
 
     def keep_models(self, digests: set[str]) -> None:

@@ -125,9 +125,9 @@ class TaskBook:
         self._write({"given": asdict(new)})
         return new
 
-    def open_tasks(self, site: str) -> list[GivenTask]:
-        """What a site has not answered, in the order in which it was given."""
-        return [task for task in self._open.values() if task.site == site]
+    def open_tasks(self, site: str | None = None) -> list[GivenTask]:
+        """What a site, or any, has not answered, in the order in which it was given."""
+        return [task for task in self._open.values() if site in (None, task.site)]
 
     def open_task(self, site: str, task: str) -> GivenTask | None:
         """A task that this site may still answer."""
@@ -168,6 +168,11 @@ class TaskBook:
     def withdraw(self, task: GivenTask) -> None:
         """Give up on a task; whatever is answered to it is refused."""
         receipt = pb.Receipt(task=task.id, reason=_WITHDRAWN)
+        self._write(_closed_line(task.site, None, receipt))
+
+    def confirm(self, task: GivenTask) -> None:
+        """Close a task whose answer was taken in by a server that died before the receipt."""
+        receipt = pb.Receipt(task=task.id, accepted=True)
         self._write(_closed_line(task.site, None, receipt))
 
 

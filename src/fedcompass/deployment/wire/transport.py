@@ -123,6 +123,10 @@ class Transport(Protocol):
         """Whether a node may not come back: the operator does not want it."""
         ...
 
+    def confirm(self, run: str, tasks: Collection[TaskId]) -> None:
+        """The answers to these tasks of a resumed run are on disk: sites may be told that, too."""
+        ...
+
     def departures(self) -> list[Reply]:
         """Sites that have said since the last call, unasked, that they take no further part."""
         ...
