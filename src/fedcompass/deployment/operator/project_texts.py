@@ -154,6 +154,7 @@ ExecStart=/usr/bin/env fedcompass deploy {command}
 Restart=on-failure
 RestartSec=10
 UMask=0077
+LimitNOFILE=65536
 NoNewPrivileges=true
 ProtectSystem=strict
 ProtectHome=read-only

@@ -5,24 +5,33 @@ it goes on with a run that is there.
 """
 
 import argparse
+import errno
 import gc
 import json
 import logging
+import os
+import resource
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import monotonic, sleep
 
 from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.supervision import Program, die_with_parent
 from fedcompass.errors import FedcompassError, TransportBroken
 from fedcompass.freed_memory import ask_for_large_pages, keep_freed_memory
+from fedcompass.vocabulary import Seconds
 
 __all__ = ["ServerExit", "main", "read_exit", "server_program"]
 
 _log = logging.getLogger("fedcompass.server")
+
+_FILES = 65_536  # that may be open; some systems allow so many that lists of them are a burden
+_OWN_FILES = 16  # that one step of a run may open at the same time, and more
+_FILES_WITHIN: Seconds = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     die_with_parent()
     keep_freed_memory()
     ask_for_large_pages()
+    _allow_open_files()
     parser = argparse.ArgumentParser(prog="fedcompass-server")
     parser.add_argument("--project", type=Path, required=True)
     parser.add_argument("--run", type=Path, required=True)
@@ -85,11 +95,51 @@ def _ended(project: ServerProject, run: Path) -> ServerExit:
     except (KeyboardInterrupt, TransportBroken) as error:
         return ServerExit(str(error) or "the server was stopped", again=True)
     except FedcompassError as error:
-        return ServerExit(str(error), again=False)
+        # A new process has no files open: the next one may go on at once.
+        return ServerExit(str(error), again=os.strerror(errno.EMFILE) in str(error))
     except Exception as error:
         traceback.print_exc()
         return ServerExit(f"{type(error).__name__}: {error}", again=True)
     return ServerExit(None, again=False)
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets this process have: every connection is one."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if most < 0 else min(_FILES, most)
+    if 0 <= files < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _await_files() -> None:
+    """Go on once the next step can open its files; who holds them may let go of some.
+
+    Raises:
+        TransportBroken: nobody does.
+    """
+    end, told = monotonic() + _FILES_WITHIN, False
+    while not _files_left():
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        what = f"too many files are open ({files} may be; LimitNOFILE in a systemd unit)"
+        if monotonic() > end:
+            raise TransportBroken(f"{what} for {_FILES_WITHIN:g} s; starting anew")
+        if not told:
+            _log.warning("%s: the run waits until some are closed", what)
+        told = True
+        sleep(0.1)
+
+
+def _files_left() -> bool:
+    opened: list[int] = []
+    try:
+        while len(opened) < _OWN_FILES:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    finally:
+        for handle in opened:
+            os.close(handle)
+    return True
 
 
 def _serve(project: ServerProject, run: Path) -> None:
@@ -109,10 +159,15 @@ def _serve(project: ServerProject, run: Path) -> None:
         form=KEPT if project.federation.secure.enabled else network.updates,
         notice=_log.warning,
     )
+
+    def pause(seconds: Seconds) -> None:
+        transport.wait(seconds)
+        _await_files()
+
     gc.freeze()  # torch and the app stay: the collector need not look at them again and again
     resume = (run / "deployment.toml").exists()
     try:
-        serve(project.federation, app, transport, run, resume=resume, pause=transport.wait)
+        serve(project.federation, app, transport, run, resume=resume, pause=pause)
         transport.wait(0.0)  # all of it is on disk: the last receipts may go out
     finally:
         transport.close()

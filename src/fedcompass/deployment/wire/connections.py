@@ -1,5 +1,6 @@
 """gRPC with mutual TLS on one port: keepalive, size limits, and how a site calls out."""
 
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ async def listen(handler: Any, address: str, identity: Identity, limits: Limits)
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _KEEPALIVE_MS["time"] // 2),
         ("grpc.server_handshake_timeout_ms", int(limits.handshake * 1000)),
-        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_allowed_incoming_connections", _most_connections(limits)),
         ("grpc.max_connection_idle_ms", int(limits.silence * 1000)),
     ]
     server = grpc.aio.server(options=options)
@@ -107,6 +108,12 @@ async def listen(handler: Any, address: str, identity: Identity, limits: Limits)
         raise ProjectError(f"cannot listen at {address}: {problem}")
     await server.start()
     return server, port
+
+
+def _most_connections(limits: Limits) -> int:
+    """Half of the files that this process may have open, at most: the run's own are files, too."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limits.connections if files < 0 else min(limits.connections, files // 2)
 
 
 def _server_credentials(identity: Identity) -> Any:

@@ -18,7 +18,8 @@ class Limits:
     least_rate: bytes per second that a transfer has to make on the whole.
     transfers: uploads and downloads of one site at a time.
     site_connections: TCP connections over which one certificate may make calls at a time.
-    connections: TCP connections of all, those in the TLS handshake among them.
+    connections: TCP connections of all, those in the TLS handshake among them; fewer where the
+        process may not have twice as many files open.
     handshake: the longest TLS handshake.
     """
 
@@ -30,7 +31,7 @@ class Limits:
     transfers: int = 4
     site_connections: int = 4
     connections: int = 1024
-    handshake: Seconds = 10.0
+    handshake: Seconds = 5.0
 
 
 @dataclass(slots=True)
