@@ -177,8 +177,9 @@ def test_a_site_goes_on_with_its_old_certificate_and_changes_to_the_new_one_when
     play(scene())
 
 
+@pytest.mark.parametrize("roster", [None, "north = " + "[" * 5000], ids=["whole", "damaged"])
 def test_a_site_whose_certificate_expires_meanwhile_is_cut_off_and_told(
-    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roster: str | None, federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = datetime.now(UTC) + timedelta(days=400)
 
@@ -188,8 +189,11 @@ def test_a_site_whose_certificate_expires_meanwhile_is_cut_off_and_told(
             attending(federation, "north", tmp_path / "one", server.address) as north,
         ):
             await until(lambda: "north" in server.service.sites)
+            if roster is not None:
+                federation.roster.write_text(roster)
+                await asyncio.sleep(1.5)  # the server has read it
             monkeypatch.setattr(visitors, "datetime", SimpleNamespace(now=lambda _: later))
-            await until(lambda: not server.service.sites)
+            await until(lambda: not server.service.sites, 10)
             await until(lambda: any("certificate has expired" in line for line in north.notices))
 
     play(scene())

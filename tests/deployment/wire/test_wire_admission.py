@@ -25,6 +25,7 @@ from tests.deployment.wire.loopback_wire import (
     until,
 )
 
+from fedcompass.deployment.wire import site_roster
 from fedcompass.deployment.wire.connections import Identity, listen, open_channel
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.errors import ProjectError
@@ -133,7 +134,19 @@ def test_a_revoked_sites_upload_is_cut_off_in_its_midst(tmp_path: Path) -> None:
     play(scene())
 
 
-def test_a_damaged_roster_changes_nothing_until_it_is_mended(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "told"),
+    [
+        ("north = [", "not TOML"),
+        ("north = " + "[" * 5000 + "]" * 5000, "not TOML"),
+        (f"north = [{'9' * 5000}]", "not TOML"),
+        (f"north = [0x{'f' * 5000}]", "'a int' is no SHA-256 fingerprint"),
+    ],
+    ids=["cut off", "5,000 lists in each other", "an integer of 5,000 digits", "a hexadecimal one"],
+)
+def test_a_damaged_roster_changes_nothing_until_it_is_mended(
+    damaged: str, told: str, tmp_path: Path
+) -> None:
     papers = Papers(tmp_path / "papers", "north")
 
     async def scene() -> None:
@@ -142,12 +155,36 @@ def test_a_damaged_roster_changes_nothing_until_it_is_mended(tmp_path: Path) -> 
             attending(papers, "north", tmp_path / "north", server.address),
         ):
             await until(lambda: "north" in server.service.sites)
-            papers.roster.write_text("north = [")
-            await until(lambda: server.notices)
+            papers.roster.write_text(damaged)
+            await until(lambda: server.notices, 10)
+            assert told in server.notices[0]
             assert "the sites stay as they were until it is mended" in server.notices[0]
             assert "north" in server.service.sites
             papers.roster.write_text("")
-            await until(lambda: not server.service.sites)
+            await until(lambda: not server.service.sites, 10)
+
+    play(scene())
+
+
+def test_whatever_a_look_at_the_roster_raises_is_said_and_the_next_look_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    papers = Papers(tmp_path / "papers", "north", "south")
+
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server") as server,
+            attending(papers, "north", tmp_path / "north", server.address),
+        ):
+            await until(lambda: "north" in server.service.sites)
+            with monkeypatch.context() as patched:
+                patched.setattr(site_roster, "read_roster", lambda _: 1 // 0)
+                papers.list_only("south")
+                await until(lambda: server.notices, 10)
+            assert "ZeroDivisionError" in server.notices[0]
+            papers.list_only("south", "north")
+            papers.list_only("south")
+            await until(lambda: not server.service.sites, 10)
 
     play(scene())
 

@@ -167,8 +167,12 @@ class FederationService:
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def _review(self) -> None:
-        while True:
-            problem = self._visitors.review()
+        while True:  # as long as there are sites: without it nobody would be shut out any more
+            try:
+                problem = self._visitors.review()
+            except Exception as error:
+                what = one_line(f"{type(error).__name__}: {error}")
+                problem = f"who may take part cannot be reviewed: {what}; trying again"
             if problem is not None:
                 self._notice(problem)
             await asyncio.sleep(_REVIEW)

@@ -65,7 +65,7 @@ def read_roster(text: str) -> SiteRoster:
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # of long integers and deep lists, too
         raise ProjectError(f"not TOML: {error}") from None
     names: dict[str, str] = {}
     for name, listed in table.items():
@@ -84,11 +84,13 @@ def _fingerprints(name: str, listed: object) -> list[str]:
     """What is listed for a site, in the form of `fingerprint_of`."""
     if not isinstance(listed, list):
         raise ProjectError(f'{name} has no list of fingerprints; write {name} = ["..."]')
-    found = [str(item).replace(":", "").lower() for item in listed]
-    for fingerprint in found:
-        if _FINGERPRINT.fullmatch(fingerprint) is None:
+    found = []
+    for item in listed:
+        text = item if isinstance(item, str) else f"a {type(item).__name__}"
+        found.append(text.replace(":", "").lower())
+        if _FINGERPRINT.fullmatch(found[-1]) is None:
             raise ProjectError(
-                f"{name}: {fingerprint[:80]!r} is no SHA-256 fingerprint; allowed: 64 hex digits"
+                f"{name}: {text[:80]!r} is no SHA-256 fingerprint; allowed: 64 hex digits in quotes"
             )
     return found
 

@@ -108,10 +108,11 @@ class Visitors:
 
     def review(self) -> str | None:
         """End the calls of sites that are admitted no longer; what is wrong with the roster."""
-        problem = self._file.refresh()
-        for visitor in self._present:
-            why = self._why_not(visitor.fingerprint, visitor.expires)
-            if why is not None and visitor.cut_off is None:
-                visitor.cut_off = why
-                visitor.call.cancel()
-        return problem
+        try:
+            return self._file.refresh()
+        finally:  # whatever is wrong with the roster: a certificate may have expired
+            for visitor in self._present:
+                why = self._why_not(visitor.fingerprint, visitor.expires)
+                if why is not None and visitor.cut_off is None:
+                    visitor.cut_off = why
+                    visitor.call.cancel()
