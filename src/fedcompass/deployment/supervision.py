@@ -7,6 +7,7 @@ that nothing survives, not even a `kill -9` of the parent.
 import ctypes
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TROUBLE = re.compile(r"\bERROR\b|Error\b|Exception\b")
 _LAST_LINES = 15  # where to look for trouble: what is further up was survived
 _MOST_BYTES = 1 << 16  # of a log's end
+_LARGE_LOG = 10_000_000  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +159,27 @@ class Child:
             os.close(handle)
         self._started, self._again_at = self._clock(), None
 
+    def keep_log_small(self) -> None:
+        """Move what a large log holds to the file beside it, LOG.1, in place of what was there.
+
+        To be called often: a process that writes to it goes on, at its new beginning.
+        """
+        log = self.program.log
+        with suppress(OSError):
+            if log.stat().st_size < _LARGE_LOG:
+                return
+            with suppress(OSError):  # where there is no room for a copy, there is none for the log
+                shutil.copy(log, log.with_name(f"{log.name}.1"))
+            os.truncate(log, 0)
+            self._log_from = 0
+
     def restart_if_dead(self) -> bool:
         """Start it again if it died and its pause is over; True if this call did.
 
         Raises:
             ProcessFailed: it died too often in a row.
         """
+        self.keep_log_small()
         if self.running:
             return False
         if self._again_at is None:

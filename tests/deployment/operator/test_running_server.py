@@ -55,6 +55,23 @@ def test_the_address_to_listen_on_has_no_port(listen: str) -> None:
         NetworkSettings(listen=listen)
 
 
+def test_a_large_log_is_moved_aside_while_the_server_goes_on_writing(tmp_path: Path) -> None:
+    run = tmp_path / "f" / "run"
+    server = RunningServer(project_at(tmp_path / "f", listen="127.0.0.1"), run)
+    log = server.project.state / "server.log"
+    try:
+        server.start()
+        until(lambda: server.poll() is not None or (run / "checkpoint.safetensors").exists())
+        with log.open("ab") as file:
+            file.write(b"words\n" * 2_000_000)
+        whole = log.read_bytes()
+        assert server.poll() is None
+        assert log.with_name("server.log.1").read_bytes() == whole
+    finally:
+        server.stop()
+    assert log.read_text() == "ERROR: the server was stopped\n"
+
+
 @pytest.mark.parametrize("listen", ["127.0.0.2", "::1"])
 def test_a_server_that_listens_on_one_address_comes_up(tmp_path: Path, listen: str) -> None:
     run = tmp_path / "f" / "run"

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import grpc
@@ -18,9 +19,11 @@ from tests.deployment.wire.loopback_wire import (
     played,
     serving,
     to_end,
+    until,
 )
 
 from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire import service
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.service import FederationService
@@ -202,6 +205,35 @@ async def test_garbage_ends_its_call_with_one_line(
                 await caller.send_raw(method, garbage)
             assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert "\n" not in raised.value.details()
+
+
+def test_a_site_that_says_a_wrong_hello_again_and_again_fills_no_log(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server") as server,
+            calling(papers, "north", server.address) as north,
+            calling(papers, "south", server.address) as south,
+        ):
+            wrong = hello(layout="1" * 64).SerializeToString()
+            for _ in range(100):
+                with pytest.raises(grpc.aio.AioRpcError, match="use the same app"):
+                    await north.send_raw("Attend", wrong)
+            with pytest.raises(grpc.aio.AioRpcError, match="use the same app"):
+                await south.send_raw("Attend", wrong)
+            told = "north: the site's model has other names, shapes or dtypes than the server's"
+            assert [line.partition(";")[0] for line in server.notices[:5]] == [told] * 5
+            assert [line.partition(":")[0] for line in server.notices[5:]] == ["south"]
+            later = monotonic() + 61
+            monkeypatch.setattr(service, "monotonic", lambda: later)
+            await until(lambda: len(server.notices) > 6, 10)
+            assert server.notices[6].startswith(told)
+            assert server.notices[6].endswith(
+                "(lines about north left out since the one before: 94)"
+            )
+
+    play(scene())
 
 
 @played

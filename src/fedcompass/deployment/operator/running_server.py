@@ -90,7 +90,10 @@ class RunningServer:
             self.stop()  # in order: what was accepted is in the run folder
             tell_audit(self.run, full)
             return ServerExit(full, again=False)
-        if self._child is None or self._child.running:
+        if self._child is None:
+            return None
+        self._child.keep_log_small()
+        if self._child.running:
             return None
         if RunFolder(self.run).finished:
             return ServerExit(None, again=False)  # whatever happened on the way out

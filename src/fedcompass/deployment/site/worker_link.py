@@ -148,6 +148,7 @@ class WorkerLink:
         listening = asyncio.create_task(self._listen(reader))
         try:
             while self._child.running and not listening.done():
+                self._child.keep_log_small()
                 await asyncio.wait([listening], timeout=_LOOK)
             await asyncio.wait([listening], timeout=_LOOK)  # its last words
         finally:

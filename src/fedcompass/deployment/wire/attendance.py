@@ -33,7 +33,7 @@ class Session:
 class Attendance:
     """The streams of the sites; `on_connect` is what a site is told first when it connects.
 
-    The rest is as of `FederationService`.
+    `notice` is told about a site in one line. The rest is as of `FederationService`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Attendance:
         layout: str,
         on_connect: Callable[[str], list[pb.FromServer]],
         limits: Limits,
-        notice: Callable[[str], None],
+        notice: Callable[[str, str], None],
         changed: Callable[[], None],
         departed: "Callable[[Session], None]",
     ) -> None:
@@ -61,7 +61,7 @@ class Attendance:
         session = Session(visitor.site, await self._hello(visitor.site, context), visitor.call)
         self._replace(session)
         if session.hello.leaving:  # it is given nothing more, but hears what is still open
-            self._notice(f"{session.site} takes no part: {session.hello.leaving}")
+            self._notice(session.site, f"{session.site} takes no part: {session.hello.leaving}")
             self._departed(session)
         else:
             self.sites[session.site] = session
@@ -87,7 +87,7 @@ class Attendance:
             raise WireError("the first message is no hello; use the same version on both sides")
         why = self._mismatch(first.hello)
         if why is not None:
-            self._notice(f"{site}: {why}")
+            self._notice(site, f"{site}: {why}")
             raise NotAdmitted(grpc.StatusCode.FAILED_PRECONDITION, why)
         return first.hello
 
@@ -110,7 +110,8 @@ class Attendance:
         if old is None:
             return
         if old.hello.process != new.hello.process:
-            self._notice(f"{new.site}: a second process has connected with its certificate")
+            told = f"{new.site}: a second process has connected with its certificate"
+            self._notice(new.site, told)
             raise NotAdmitted(
                 grpc.StatusCode.ALREADY_EXISTS,
                 f"another process is connected as {new.site}; stop it, or wait until its "

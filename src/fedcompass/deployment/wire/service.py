@@ -15,7 +15,7 @@ from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.attendance import Attendance, Session
 from fedcompass.deployment.wire.connections import SERVICE
 from fedcompass.deployment.wire.decoding import read_model_request
-from fedcompass.deployment.wire.limits import Limits, Transfer
+from fedcompass.deployment.wire.limits import Limits, Notices, Transfer
 from fedcompass.deployment.wire.published_models import PublishedModels
 from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.site_roster import RosterFile
@@ -66,12 +66,14 @@ class FederationService:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = FolderLock(folder)
         self.limits = limits or Limits()
-        self._notice = notice
+        self._notices = Notices(notice)
         self._book = TaskBook(folder / "tasks.jsonl")
         self._models = PublishedModels()
         shutil.rmtree(folder / "models", ignore_errors=True)  # of an earlier version
         self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
-        self._attendance = Attendance(layout, self._orders, self.limits, notice, changed, departed)
+        self._attendance = Attendance(
+            layout, self._orders, self.limits, self._notice, changed, departed
+        )
         self._roster, self._visitors = roster, Visitors(roster, self.limits)
         self._sum: SumRound | None = None  # under way
         self._reviews = asyncio.get_running_loop().create_task(self._review())
@@ -174,8 +176,12 @@ class FederationService:
                 what = one_line(f"{type(error).__name__}: {error}")
                 problem = f"who may take part cannot be reviewed: {what}; trying again"
             if problem is not None:
-                self._notice(problem)
+                self._notices.say(problem)
+            self._notices.catch_up(monotonic())
             await asyncio.sleep(_REVIEW)
+
+    def _notice(self, site: str, line: str) -> None:
+        self._notices.about(site, line, monotonic())
 
     def _orders(self, site: str) -> list[pb.FromServer]:
         """What a site that connects has to do."""
@@ -214,10 +220,10 @@ class FederationService:
             case TimeoutError():
                 return grpc.StatusCode.DEADLINE_EXCEEDED, "too slow, or silent"
             case WireError():
-                self._notice(f"{who}: {error}")
+                self._notice(who, f"{who}: {error}")
                 return grpc.StatusCode.INVALID_ARGUMENT, one_line(str(error))
             case _:
-                self._notice(f"the server could not serve {who}: {error}")
+                self._notice(who, f"the server could not serve {who}: {error}")
                 return grpc.StatusCode.UNAVAILABLE, "the server cannot go on now; try again"
 
     async def _fetch_model(self, visitor: Visitor, raw: bytes, context: Context) -> None:

@@ -56,14 +56,14 @@ class SumRound:
     Args:
         begins: what each member is asked for; the terms are the same for all.
         tell: sends a message to a site that is connected; false: it is not.
-        notice: is told, in one line, what an operator may want to know.
+        notice: is told about a member, in one line, what an operator may want to know.
     """
 
     def __init__(
         self,
         begins: Mapping[ClientId, Begin],
         tell: Callable[[str, pb.FromServer], bool],
-        notice: Callable[[str], None],
+        notice: Callable[[str, str], None],
     ) -> None:
         self._begins, self._tell, self._notice = begins, tell, notice
         terms = self._terms = next(iter(begins.values())).terms
@@ -97,7 +97,7 @@ class SumRound:
             await self._close_phase(phase_seconds)
         end = self._end.result()
         for who, why in end.accused.items():
-            self._notice(f"{who}: in merge {self._terms.merge} of {self._terms.run}: {why}")
+            self._notice(who, f"{who}: in merge {self._terms.merge} of {self._terms.run}: {why}")
         return RoundResult(end, self._lost, self._received, self._sent, self._seconds)
 
     async def _close_phase(self, patience: Seconds) -> None:
