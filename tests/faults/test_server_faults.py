@@ -83,5 +83,6 @@ def test_a_server_that_is_stopped_for_75_seconds_and_goes_on(row: Row) -> None:
         os.kill(pid, signal.SIGCONT)
         for site in federation.sites:
             federation.until_more("accepted", site)
+        assert not federation.audit("left")  # they were there, and came back at once
         assert federation.server.restarted == 0
         federation.finish(row)

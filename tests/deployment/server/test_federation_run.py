@@ -164,6 +164,24 @@ def test_a_short_absence_changes_nothing(tmp_path: Path) -> None:
     check_exactly_once(tmp_path, running.settings)
 
 
+@pytest.mark.parametrize("frozen", [45.0, 700.0])
+def test_a_server_that_was_frozen_gives_its_sites_time_to_come_back(
+    frozen: float, tmp_path: Path
+) -> None:
+    network = network_of(0.1, 0.2)
+    running = federation(tmp_path, network, settings(max_updates=10))
+    run_until(running, lambda f: f.coordinator.version >= 3)
+    network.connected.clear()  # they have given up on it meanwhile
+    network.clock.now += frozen
+    before = network.clock.now
+    run_until(running, lambda _: network.clock.now > before + 10)
+    network.connected.add(101)
+    run_until(running, lambda _: network.clock.now > before + 30)
+    assert [line["who"] for line in audit(tmp_path, "left")] == ["site-2"]  # it did not come
+    running.run()
+    check_exactly_once(tmp_path, running.settings)
+
+
 @pytest.mark.parametrize("strategy", [STRATEGIES[0], STRATEGIES[3]], ids=["fedcompass", "fedavg"])
 def test_a_hung_site_is_given_up_and_its_late_answer_lets_it_join_again(
     tmp_path: Path, strategy: dict[str, Any]
@@ -219,7 +237,7 @@ def test_a_task_for_a_site_that_is_found_gone_at_the_same_moment_goes_nowhere(
     tmp_path: Path,
 ) -> None:
     network, running = one_waits_for_a_dead_one(tmp_path)
-    network.connected = {102}
+    network.connected, network.revoked = {102}, {101}  # one who may not come back is gone at once
     network.clock.now += 300  # the server was held up: the deadline is long past
     running.step()
     running.close()

@@ -1,7 +1,7 @@
 """Tasks on their way: those to be pushed, and those that were and await their reply."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.server.membership import Membership, Peer
@@ -80,6 +80,10 @@ class Dispatcher:
         """The replies that are here with what they answer; others are none of ours."""
         replies = self._transport.pull(list(self.sent))
         return [(r, self.sent.pop(r.message)) for r in replies if r.message in self.sent]
+
+    def excuse(self, seconds: Seconds) -> None:
+        """Nobody took replies in meanwhile: it is no delay."""
+        self.sent = {m: replace(sent, at=sent.at + seconds) for m, sent in self.sent.items()}
 
     def overdue(self, before: Seconds) -> list[Sent]:
         """Tasks pushed earlier than this and not answered."""

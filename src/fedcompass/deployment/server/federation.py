@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Federation"]
 
+_LATE: Seconds = 1.0  # by which a look at who is connected may be late on a busy machine
+
 
 class Federation:
     """Runs a strategy with real sites, from the first that joins to the end of the run.
@@ -156,6 +158,10 @@ class Federation:
 
     def _watch(self, now: Seconds) -> None:
         """See who came and who left, and let newcomers take part."""
+        missed = 0.0 if self._watched is None else now - self._watched - _LATE
+        if missed > self.settings.watch_interval:  # this process was frozen, or very busy
+            self.membership.excuse(missed)
+            self._dispatcher.excuse(missed)
         self._watched = now
         self.membership.watch(now, self._transport.nodes())
         revoked = self._transport.is_revoked

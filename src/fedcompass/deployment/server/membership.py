@@ -41,6 +41,11 @@ class Membership:
             else:
                 self.peers[node] = Peer(node=node, seen=now, ask_at=now)
 
+    def excuse(self, seconds: Seconds) -> None:
+        """Nobody was looked for meanwhile: it is no absence."""
+        for peer in self.peers.values():
+            peer.seen += seconds
+
     def leave(
         self,
         now: Seconds,
