@@ -15,7 +15,14 @@ from fedcompass.deployment.server.background_evaluation import Evaluate
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.wire.payloads import PayloadFile, payload_pieces
-from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply
+from fedcompass.deployment.wire.transport import (
+    Assignment,
+    Greeting,
+    MessageId,
+    NodeId,
+    Remark,
+    Reply,
+)
 from fedcompass.errors import LayoutMismatch
 
 
@@ -131,6 +138,7 @@ class FakeNetwork:
         self.connected: set[NodeId] = set(sites)
         self.on_its_way: list[tuple[float, int, Reply]] = []
         self.departed: list[Reply] = []
+        self.remarked: list[Remark] = []
         self.revoked: set[NodeId] = set()
         self._count = 0
 
@@ -146,6 +154,10 @@ class FakeNetwork:
     def departures(self) -> list[Reply]:
         departed, self.departed = self.departed, []
         return departed
+
+    def remarks(self) -> list[Remark]:
+        remarked, self.remarked = self.remarked, []
+        return remarked
 
     def greeting(self, node: NodeId) -> Greeting | None:
         return self.sites[node].greeting() if self.sites[node].greets else None

@@ -1,5 +1,7 @@
 """Sites with the wrong certificate, and servers whose certificate is not to be trusted."""
 
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,8 +11,10 @@ from tests.faults.federation_files import text_of
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
 from tests.faults.toy_federation import ToySites
+from typer.testing import CliRunner
 
 from fedcompass.aggregation.layout import Layout
+from fedcompass.cli.app import app
 from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.operator.certificates import (
     make_authority,
@@ -20,6 +24,7 @@ from fedcompass.deployment.operator.certificates import (
 from fedcompass.deployment.operator.checks import check_site
 from fedcompass.deployment.operator.site_admission import add_site, revoke_site
 from fedcompass.deployment.server.grpc_transport import GrpcTransport
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire.connections import Identity
 from fedcompass.deployment.wire.site_roster import fingerprint_of
 
@@ -117,6 +122,42 @@ def test_a_site_that_is_revoked_while_the_server_runs_is_cut_off_until_it_is_add
         assert federation.server is not None
         assert federation.server.restarted == 0
         federation.finish(row)
+
+
+def test_a_copy_of_a_sites_folder_is_told_of_also_when_it_takes_over(row: Row) -> None:
+    with ToySites({"near": 0.05, "far": 0.05}, strategy=STRATEGY) as federation:
+        federation.start()
+        federation.until_more("accepted", "far")
+        assert federation.audit("joined", "far")[0]["address"].startswith("127.0.0.1:")
+        copy = federation.home / "copy"
+        shutil.copytree(federation.site_folder("far"), copy)
+        federation.sites["copy"] = federation.honest_site(SiteFolder(copy))
+        federation.sites["copy"].start()
+        row.injected = 1
+        federation.until_more("second process", "far")
+        assert "turned away" in federation.audit("second process")[0]["why"]
+        federation.sites.pop("far").stop()
+        taken = "whose place it has taken"
+        federation.until(
+            "it is told", lambda: taken in federation.audit("second process")[-1]["why"]
+        )
+        federation.until_more("accepted", "far")
+        shown = CliRunner().invoke(app, ["deploy", "status", str(federation.project)]).output
+        assert re.search(rf"s  far second process: from 127.0.0.1:\d+; .*{taken}; stop one", shown)
+        federation.start_site("far")
+        federation.until_more("second process", "far")
+        federation.finish(row)
+
+
+def test_a_site_that_is_started_anew_is_told_of_as_such(row: Row) -> None:
+    with ToySites({"near": 0.05, "far": 0.05}, strategy=STRATEGY) as federation:
+        federation.start()
+        federation.until_more("accepted", "far")
+        federation.kill("site", "far")
+        federation.until_more("connected anew", "far")
+        row.injected = 1
+        federation.finish(row)
+        assert not federation.audit("second process")
 
 
 def test_a_site_refuses_an_expired_certificate_and_anothers_until_the_right_one_is_back(

@@ -231,6 +231,7 @@ def status(
     """Show where a run is: version, metrics, and each site's part."""
     from fedcompass.cli.deploy_progress import measured
     from fedcompass.deployment.operator.run_view import RunView
+    from fedcompass.deployment.server.audit_words import in_words
 
     view = RunView(_begun(folder, run))
     view.refresh()
@@ -239,6 +240,8 @@ def status(
         state += " (no server is running)"
     print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}{measured(view)}")
     print(plain_table(*view.table(), left=(0, 1)))
+    for line in view.second.values():
+        print((in_words(line) or "").strip())
 
 
 def _begun(folder: Path, run: str) -> Path:

@@ -16,7 +16,14 @@ from flwr.serverapp import Grid
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire.short_texts import one_line
-from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply
+from fedcompass.deployment.wire.transport import (
+    Assignment,
+    Greeting,
+    MessageId,
+    NodeId,
+    Remark,
+    Reply,
+)
 from fedcompass.errors import TransportBroken
 from fedcompass.flower.background import in_background
 from fedcompass.flower.records import (
@@ -85,6 +92,10 @@ class GridTransport:
 
     def departures(self) -> list[Reply]:
         """None: a Flower client that leaves just goes."""
+        return []
+
+    def remarks(self) -> list[Remark]:
+        """None: what Flower takes in is its own affair."""
         return []
 
     def greeting(self, node: NodeId) -> Greeting | None:

@@ -14,7 +14,7 @@ import fedcompass.deployment as deployment
 from fedcompass.deployment.app.app_file import load_app
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.serve import serve
-from fedcompass.deployment.wire.transport import Assignment, Greeting, NodeId, Reply
+from fedcompass.deployment.wire.transport import Assignment, Greeting, NodeId, Remark, Reply
 from fedcompass.errors import SettingsError
 from fedcompass.report import RunFiles
 from fedcompass.runs.curve import metrics_of
@@ -76,6 +76,9 @@ class AtOnce:
         pass
 
     def departures(self) -> list[Reply]:
+        return []
+
+    def remarks(self) -> list[Remark]:
         return []
 
     def pull(self, messages: Collection[str]) -> list[Reply]:

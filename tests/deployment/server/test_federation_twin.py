@@ -13,7 +13,7 @@ from fedcompass import Experiment, simulate
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
-from fedcompass.deployment.wire.transport import Assignment, Greeting, NodeId, Reply
+from fedcompass.deployment.wire.transport import Assignment, Greeting, NodeId, Remark, Reply
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -56,6 +56,9 @@ class Stage:
         pass
 
     def departures(self) -> list[Reply]:
+        return []
+
+    def remarks(self) -> list[Remark]:
         return []
 
     def pull(self, messages: Collection[str]) -> list[Reply]:

@@ -151,7 +151,10 @@ def test_a_site_is_known_by_its_certificate_and_what_it_said_when_it_came(
         assert transport.greeting("north") is None
         with attending(papers, "north", tmp_path / "n", transport.port, samples=77):
             until(lambda: transport.nodes() == {"north"})
-            assert transport.greeting("north") == Greeting("north", 77)
+            greeting = transport.greeting("north")
+            assert greeting is not None
+            assert greeting == Greeting("north", 77, greeting.address)
+            assert str(greeting.address).startswith("127.0.0.1:")
         until(lambda: transport.nodes() == set())
 
 

@@ -74,6 +74,7 @@ class Server:
         self.address = f"127.0.0.1:{port}"
         self.received: list[tuple[Received, bytes | None]] = []
         self.notices: list[str] = []
+        self.remarks: list[tuple[str, str, str]] = []  # for the run's audit: what, the site, why
         self.verdict = Verdict(True)
         self.answers = service._answers
 
@@ -122,6 +123,7 @@ async def serving(
         receive,
         limits,
         notice=lambda text: made[0].notices.append(text),
+        remark=lambda *said: made[0].remarks.append(said),
     )
     address = f"{host}:{port}"
     server, bound = await listen(service.handler(), address, papers.server, service.limits)

@@ -205,6 +205,39 @@ async def test_a_second_process_with_the_same_certificate_is_refused(
 
 
 @played
+async def test_a_second_process_is_told_of_once_the_first_is_found_alive_and_when_it_takes_over(
+    papers: Papers, tmp_path: Path
+) -> None:
+    async with serving(papers, tmp_path / "server", QUICK) as server, AsyncExitStack() as second:
+        own, address = server.service.sites, server.address
+        async with attending(papers, "north", tmp_path / "one", address, limits=QUICK) as one:
+            await until(lambda: one.link.name)
+            copy = attending(papers, "north", tmp_path / "two", address, limits=QUICK)
+            two = await second.enter_async_context(copy)
+            await until(lambda: server.remarks)
+            what, site, why = server.remarks[-1]
+            assert (what, site, two.link.name) == ("second process", "north", None)
+            assert f"turned away; the one that is connected is from {own['north'].address}" in why
+        await until(lambda: two.link.name)
+        what, _, why = server.remarks[-1]
+        assert what == "second process"
+        assert why.startswith(f"from {own['north'].address}; the one before it was from 127.0.0.1:")
+        assert "whose place it has taken; stop one of them" in why
+
+
+@played
+async def test_a_site_that_is_started_anew_is_said_to_have_connected_anew(
+    papers: Papers, tmp_path: Path
+) -> None:
+    async with serving(papers, tmp_path / "server") as server:
+        for _ in range(2):
+            async with attending(papers, "north", tmp_path / "one", server.address):
+                await until(lambda: "north" in server.service.sites)
+            await until(lambda: not server.service.sites)
+        assert [remark[:2] for remark in server.remarks] == [("connected anew", "north")]
+
+
+@played
 async def test_the_same_process_that_connects_anew_replaces_its_old_stream(
     papers: Papers, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ class RunView:
     tally: Tally = field(default_factory=Tally)  # of the journal
     seconds: Seconds = 0.0
     metrics: dict[str, Any] = field(default_factory=dict)  # of the newest evaluation
+    second: dict[ClientId, dict[str, Any]] = field(default_factory=dict)  # "second process" lines
     _audit: GrowingFile = field(init=False)
     _rows: GrowingFile = field(init=False)
     _journal: GrowingFile = field(init=False)
@@ -88,6 +89,8 @@ class RunView:
     def _take(self, line: dict[str, Any]) -> None:
         at = line.get("at", 0.0)
         self.seconds = max(self.seconds, at)
+        if line.get("what") == "second process":
+            self.second[line["who"]] = line
         if "who" in line:
             left = "left" in line.get("privacy", {})
             state = "budget spent" if left else line.get("what", "")

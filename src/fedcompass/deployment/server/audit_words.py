@@ -16,6 +16,8 @@ _TOLD = (
     "not readmitted",
     "resumed",
     "returned",
+    "second process",
+    "connected anew",
     "evaluation failed",
     "no best model",
     "disk full",

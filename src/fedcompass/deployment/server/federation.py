@@ -143,6 +143,8 @@ class Federation:
         now = self.now()
         if self._watched is None or now - self._watched >= self.settings.watch_interval:
             self._watch(now)
+        for remark in self._transport.remarks():
+            self._run.audit.say(remark.what, now, who=str(remark.node), why=remark.why)
         for departed in self._transport.departures():
             self._settle(now, self._intake.depart(now, departed))
         for reply, sent in self._dispatcher.pull():

@@ -29,7 +29,14 @@ from fedcompass.deployment.wire.service import FederationService
 from fedcompass.deployment.wire.short_texts import KEPT
 from fedcompass.deployment.wire.site_roster import RosterFile
 from fedcompass.deployment.wire.task_book import GivenTask
-from fedcompass.deployment.wire.transport import Assignment, Greeting, MessageId, NodeId, Reply
+from fedcompass.deployment.wire.transport import (
+    Assignment,
+    Greeting,
+    MessageId,
+    NodeId,
+    Remark,
+    Reply,
+)
 from fedcompass.errors import LayoutMismatch, ProjectError, RunFolderError, TransportBroken
 from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId
 
@@ -101,8 +108,9 @@ class GrpcTransport:
         self._folder, self._roster, self._identity = folder, roster, identity
         self._layout, self._form, self._address = layout, form, address
         self._limits, self._notice = limits, notice
-        self._lock = threading.Lock()  # of the three below
+        self._lock = threading.Lock()  # of the four below
         self._departed: list[Reply] = []
+        self._remarks: list[Remark] = []
         self._arrived: dict[MessageId, _Arrival] = {}  # in order
         self._handed_out: list[_Arrival] = []
         self._wake = threading.Event()
@@ -136,6 +144,12 @@ class GrpcTransport:
         with self._lock:
             departed, self._departed = self._departed, []
         return departed
+
+    def remarks(self) -> list[Remark]:
+        """What the service has noticed about sites since the last call."""
+        with self._lock:
+            remarks, self._remarks = self._remarks, []
+        return remarks
 
     def greeting(self, node: NodeId) -> Greeting | None:
         """The name that the roster has for a site, and how many samples it said it has."""
@@ -213,6 +227,10 @@ class GrpcTransport:
         with self._lock:
             self._departed.append(departed)
         self._wake.set()
+
+    def _remark(self, what: str, site: str, why: str) -> None:
+        with self._lock:
+            self._remarks.append(Remark(site, what, why))
 
     def _publish(self, assignment: Assignment) -> tuple[str, int]:
         """Let sites fetch a model, unless it is the one before."""
@@ -300,6 +318,7 @@ class GrpcTransport:
                 notice=self._notice,
                 changed=self._wake.set,
                 departed=self._depart,
+                remark=self._remark,
             )
         except BlockingIOError:
             raise ProjectError(
@@ -320,7 +339,7 @@ class GrpcTransport:
 
 
 def _greeting_of(session: Session) -> Greeting:
-    return Greeting(session.site, session.hello.samples)
+    return Greeting(session.site, session.hello.samples, session.address)
 
 
 def reply_of(received: Received) -> Reply:

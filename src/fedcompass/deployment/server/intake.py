@@ -111,13 +111,16 @@ class Intake:
             return None
         client = self._membership.identify(peer, greeting.site)
         members = self._run.coordinator.scheduler.roster.members
+        where = {"node": peer.node}
+        if greeting.address is not None:
+            where["address"] = greeting.address
         returning = client in self._returning
         self._returning.pop(client, None)
         if returning and client in members and members[client].samples == greeting.samples:
             # The server restarted, not the site: it goes on with its task, its pace and its group.
-            self._run.audit.say("returned", now, who=client, node=peer.node)
+            self._run.audit.say("returned", now, who=client, **where)
             return []
-        return self._run.coordinator.join(now, client, greeting.samples, node=peer.node)
+        return self._run.coordinator.join(now, client, greeting.samples, **where)
 
     def _turn_away(self, now: Seconds, peer: Peer, why: str) -> None:
         peer.failures += 1

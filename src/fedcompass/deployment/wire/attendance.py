@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
@@ -14,8 +15,13 @@ from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor
 from fedcompass.errors import WireError
 from fedcompass.vocabulary import Seconds
 
-__all__ = ["Attendance", "Session"]
+__all__ = ["REMARKS", "Attendance", "Session"]
 
+SECOND, ANEW = REMARKS = ("second process", "connected anew")
+"""What the audit is to say about a site: that two processes have its certificate, or another one
+than before."""
+
+_STOP_ONE = "stop one of them; if nobody at the site knows both, its key was copied: revoke-site"
 _BREATH: Seconds = 0.05  # between two messages of a stream: no site keeps the server busy
 
 
@@ -26,14 +32,17 @@ class Session:
     site: str
     hello: pb.Hello
     call: "asyncio.Task[object]"
+    address: str  # where it connects from
     outgoing: "asyncio.Queue[pb.FromServer]" = field(default_factory=asyncio.Queue)
     replaced: bool = False  # the same process has connected anew
+    rival: "Session | None" = None  # another process, which was turned away meanwhile
 
 
 class Attendance:
     """The streams of the sites; `on_connect` is what a site is told first when it connects.
 
-    `notice` is told about a site in one line. The rest is as of `FederationService`.
+    `notice` is told about a site in one line, `remark` what the audit should say about it. The rest
+    is as of `FederationService`.
     """
 
     def __init__(
@@ -42,12 +51,16 @@ class Attendance:
         on_connect: Callable[[str], list[pb.FromServer]],
         limits: Limits,
         notice: Callable[[str, str], None],
+        remark: Callable[[str, str, str], None],
         changed: Callable[[], None],
         departed: "Callable[[Session], None]",
     ) -> None:
         self.sites: dict[str, Session] = {}  # connected now
         self._layout, self._on_connect, self._limits = layout, on_connect, limits
-        self._notice, self._changed, self._departed = notice, changed, departed
+        self._notice, self._remark = notice, remark
+        self._changed, self._departed = changed, departed
+        self._newest: dict[str, Session] = {}  # of each site, also of one that has gone
+        self._seconds: dict[str, str] = {}  # by site: a process that lived beside another
 
     def tell(self, site: str, message: pb.FromServer) -> bool:
         """Send a site a message; false: it is not connected."""
@@ -58,13 +71,16 @@ class Attendance:
 
     async def attend(self, visitor: Visitor, _: Any, context: Context) -> None:
         """Serve a site's stream until either side ends it."""
-        session = Session(visitor.site, await self._hello(visitor.site, context), visitor.call)
+        hello = await self._hello(visitor.site, context)
+        where = unquote(visitor.peer.partition(":")[2])  # ipv4:10.0.0.5:4242, ipv6:%5B::1%5D:4242
+        session = Session(visitor.site, hello, visitor.call, where)
         self._replace(session)
         if session.hello.leaving:  # it is given nothing more, but hears what is still open
             self._notice(session.site, f"{session.site} takes no part: {session.hello.leaving}")
             self._departed(session)
         else:
-            self.sites[session.site] = session
+            self._tell_of_another(session)
+            self.sites[session.site] = self._newest[session.site] = session
             self._changed()
         speaking = asyncio.create_task(self._speak(session, context))
         try:
@@ -112,6 +128,7 @@ class Attendance:
         if old.hello.process != new.hello.process:
             told = f"{new.site}: a second process has connected with its certificate"
             self._notice(new.site, told)
+            old.rival = new
             raise NotAdmitted(
                 grpc.StatusCode.ALREADY_EXISTS,
                 f"another process is connected as {new.site}; stop it, or wait until its "
@@ -120,6 +137,26 @@ class Attendance:
         old.replaced = True
         old.call.cancel()
 
+    def _tell_of_rival(self, session: Session) -> None:
+        """Say that a second process was turned away, now that the first is found to be alive."""
+        rival, session.rival = session.rival, None
+        if rival is not None:
+            self._seconds[session.site] = rival.hello.process
+            connected = f"the one that is connected is from {session.address}"
+            why = f"from {rival.address}, turned away; {connected}; {_STOP_ONE}"
+            self._remark(SECOND, session.site, why)
+
+    def _tell_of_another(self, new: Session) -> None:
+        """Say it if this is another process than the one before: a restart, or a copy."""
+        before = self._newest.get(new.site)
+        if before is None or before.hello.process == new.hello.process:
+            return
+        why = f"from {new.address}; the one before it was from {before.address}"
+        if self._seconds.get(new.site) == new.hello.process:
+            self._remark(SECOND, new.site, f"{why}, whose place it has taken; {_STOP_ONE}")
+        else:
+            self._remark(ANEW, new.site, f"another process, {why}")
+
     async def _listen(self, session: Session, context: Context) -> None:
         """Take in heartbeats until the site leaves or is silent for too long."""
         while True:
@@ -127,6 +164,7 @@ class Attendance:
                 raw = await context.read()
             if raw is grpc.aio.EOF:
                 return
+            self._tell_of_rival(session)
             beat = read_from_site(raw).WhichOneof("kind") == "heartbeat"
             if beat and session.outgoing.empty():  # else it hears from us anyway
                 session.outgoing.put_nowait(pb.FromServer(heartbeat=pb.Heartbeat()))

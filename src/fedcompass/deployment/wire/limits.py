@@ -73,11 +73,12 @@ class _Said:
 class Notices:
     """Lines about sites: of each some as they come, then one a minute, with a count of the others.
 
-    What a site can cause as often as it likes must not fill the disk. It is told the time.
+    What a site can cause as often as it likes must not fill the disk. It is told the time; `say`
+    gets a site and a line.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
+    def __init__(self, say: Callable[[str, str], None]) -> None:
+        self._say = say
         self._sites: dict[str, _Said] = {}
 
     def about(self, site: str, line: str, now: Seconds) -> None:
@@ -99,5 +100,5 @@ class Notices:
             more = (
                 f" (lines about {site} left out since the one before: {others})" if others else ""
             )
-            self.say(said.newest + more)
+            self._say(site, said.newest + more)
             said.room, said.unsaid = said.room - 1, 0

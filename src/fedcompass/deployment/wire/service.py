@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import grpc
 from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.answers import Answers, Receive
 from fedcompass.deployment.wire.arriving import Pieces
-from fedcompass.deployment.wire.attendance import Attendance, Session
+from fedcompass.deployment.wire.attendance import REMARKS, Attendance, Session
 from fedcompass.deployment.wire.connections import SERVICE
 from fedcompass.deployment.wire.decoding import read_model_request
 from fedcompass.deployment.wire.limits import Limits, Notices, Transfer
@@ -46,6 +47,7 @@ class FederationService:
         notice: is told, in one line, what an operator may want to know.
         changed: is called when a site has come or gone.
         departed: is called with a site that says it takes no further part.
+        remark: is told what the run's audit should say about a site: what it is, the site, why.
 
     Raises:
         BlockingIOError: another server has the folder.
@@ -62,17 +64,19 @@ class FederationService:
         notice: Callable[[str], None] = lambda _: None,
         changed: Callable[[], None] = lambda: None,
         departed: Callable[[Session], None] = lambda _: None,
+        remark: Callable[[str, str, str], None] = lambda *_: None,
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = FolderLock(folder)
-        self.limits = limits or Limits()
-        self._notices = Notices(notice)
+        self.limits, self._say = limits or Limits(), notice
+        self._notices = Notices(lambda _, line: notice(line))
+        self._remarks = {what: Notices(partial(remark, what)) for what in REMARKS}
         self._book = TaskBook(folder / "tasks.jsonl")
         self._models = PublishedModels()
         shutil.rmtree(folder / "models", ignore_errors=True)  # of an earlier version
         self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
         self._attendance = Attendance(
-            layout, self._orders, self.limits, self._notice, changed, departed
+            layout, self._orders, self.limits, self._notice, self._remark, changed, departed
         )
         self._roster, self._visitors = roster, Visitors(roster, self.limits)
         self._sum: SumRound | None = None  # under way
@@ -176,12 +180,16 @@ class FederationService:
                 what = one_line(f"{type(error).__name__}: {error}")
                 problem = f"who may take part cannot be reviewed: {what}; trying again"
             if problem is not None:
-                self._notices.say(problem)
-            self._notices.catch_up(monotonic())
+                self._say(problem)
+            for said in (self._notices, *self._remarks.values()):
+                said.catch_up(monotonic())
             await asyncio.sleep(_REVIEW)
 
     def _notice(self, site: str, line: str) -> None:
         self._notices.about(site, line, monotonic())
+
+    def _remark(self, what: str, site: str, why: str) -> None:
+        self._remarks[what].about(site, why, monotonic())
 
     def _orders(self, site: str) -> list[pb.FromServer]:
         """What a site that connects has to do."""

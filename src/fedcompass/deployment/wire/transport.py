@@ -2,13 +2,22 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from fedcompass.aggregation.layout import FlatState, Layout
 from fedcompass.deployment.wire.payloads import PayloadFile
 from fedcompass.vocabulary import ModelVersion, Seconds, Steps, TaskId
 
-__all__ = ["Assignment", "Greeting", "MessageId", "NodeId", "UnreadModel", "Reply", "Transport"]
+__all__ = [
+    "Assignment",
+    "Greeting",
+    "MessageId",
+    "NodeId",
+    "Remark",
+    "UnreadModel",
+    "Reply",
+    "Transport",
+]
 
 NodeId: TypeAlias = int | str
 """A connected machine, as the engine calls it; over gRPC it is the site's name on the roster."""
@@ -69,10 +78,12 @@ class Greeting:
 
     site: its name; None: it gave none.
     samples: how many it has; 0: it does not say.
+    address: where it connects from, as the engine sees it.
     """
 
     site: str | None = None
     samples: int = 0
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +115,14 @@ class Reply:
     budget_spent: bool = False
 
 
+class Remark(NamedTuple):
+    """What an operator should read about a node in the run's audit."""
+
+    node: NodeId
+    what: str
+    why: str
+
+
 class Transport(Protocol):
     """Carries tasks. Every call returns soon; a broken engine raises `FedcompassError`.
 
@@ -129,6 +148,10 @@ class Transport(Protocol):
 
     def departures(self) -> list[Reply]:
         """Sites that have said since the last call, unasked, that they take no further part."""
+        ...
+
+    def remarks(self) -> list[Remark]:
+        """What the audit should say about nodes, since the last call."""
         ...
 
     def push(self, node: NodeId, assignment: Assignment) -> MessageId | None:
