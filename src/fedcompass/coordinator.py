@@ -250,7 +250,14 @@ class Coordinator:
         reference = None
         if self.payload == "model":
             reference = self._memory.reference(update.client, self.model.trainable)
-        return check_update(update.tensors, self.layout, self._guard, reference)
+        return check_update(
+            update.tensors,
+            self.layout,
+            self._guard,
+            reference,
+            counted=self.model.counted,  # what the task began with, or more
+            steps=update.steps_done,
+        )
 
     def _handle(
         self,

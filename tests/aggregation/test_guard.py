@@ -47,6 +47,65 @@ def test_a_good_update_passes() -> None:
     assert refusal(update()) is None
 
 
+BATCH_NORM = Layout(
+    (
+        TensorSpec("weight", (1,), torch.float32, "trainable"),
+        TensorSpec("1.running_mean", (2,), torch.float32, "averaged"),
+        TensorSpec("1.running_var", (2,), torch.float32, "averaged"),
+        TensorSpec("1.num_batches_tracked", (), torch.int64, "counted"),
+        TensorSpec("2.running_mean", (1,), torch.float32, "averaged"),
+        TensorSpec("2.running_var", (1,), torch.float32, "averaged"),
+        TensorSpec("2.num_batches_tracked", (), torch.int64, "counted"),
+    )
+)
+
+
+def of_buffers(
+    averaged: object = (-5.0, 5.0, 0.0, 1.0, 0.0, 1.0), counted: object = (4, 4), **bounds: float
+) -> str | None:
+    """What the guard says of an update after 4 steps on a model that has counted to 3."""
+    candidate = update((1.0,), averaged, counted)
+    answer = check_update(
+        candidate,
+        BATCH_NORM,
+        GuardSettings.model_validate(bounds),
+        counted=torch.tensor([3, 0]),
+        steps=4,
+    )
+    assert answer is None or answer.reason == Refusal.WRONG_BUFFERS
+    return None if answer is None else answer.message
+
+
+def test_a_negative_variance_is_refused_and_named_and_a_negative_mean_is_not() -> None:
+    assert of_buffers() is None
+    assert of_buffers((0.0, 0.0, 0.0, 1.0, 0.0, -0.25)) == (
+        "the update's 2.running_var has a variance of -0.25; allowed: 0 or more"
+    )
+
+
+@pytest.mark.parametrize("value", [-2e3, 3e37])
+def test_a_model_buffer_beyond_the_bound_is_refused_and_named(value: float) -> None:
+    averaged = (0.0, value, 0.0, 1.0, 0.0, 1.0)
+    assert of_buffers(averaged) is None
+    assert of_buffers(averaged, max_buffer=1e4 if value < 0 else 4e37) is None
+    assert of_buffers(averaged, max_buffer=1e3) == (
+        f"the update's 1.running_mean has a value of {value:g}; max_buffer allows 1000: check its "
+        "data, or raise max_buffer"
+    )
+
+
+def test_a_counter_grows_by_no_more_than_the_steps_done() -> None:
+    assert of_buffers(counted=(7, 4), max_passes=1) is None
+    assert of_buffers(counted=(0, -(2**63)), max_passes=1) is None  # a merge takes the maximum
+    assert of_buffers(counted=(7, 5)) is None
+    assert of_buffers(counted=(7, 5), max_passes=2) is None
+    assert of_buffers(counted=(7, 5), max_passes=1) == (
+        "the update's 2.num_batches_tracked is 5 after 4 steps; allowed: at most 4. Where a step "
+        "passes through a layer several times, raise max_passes"
+    )
+    assert of_buffers(counted=(2**63 - 1, 4), max_passes=1) is not None
+
+
 @pytest.mark.parametrize("bad", [nan, inf, -inf])
 def test_one_value_that_is_not_finite_is_enough_to_refuse(bad: float) -> None:
     for candidate, segment in (

@@ -1,13 +1,15 @@
 """Looks at an update before anything is touched: right layout, finite, not too large."""
 
-from math import isfinite, sqrt
+from bisect import bisect_right
+from itertools import accumulate
+from math import isfinite, prod, sqrt
 
 import torch
 from torch import Tensor
 
-from fedcompass.aggregation.layout import FlatState, Layout
+from fedcompass.aggregation.layout import FlatState, Layout, Segment
 from fedcompass.settings.aggregation import GuardSettings
-from fedcompass.vocabulary import Refusal, fact
+from fedcompass.vocabulary import Refusal, Steps, fact
 
 __all__ = ["RefusedUpdate", "check_update"]
 
@@ -27,31 +29,35 @@ def check_update(
     layout: Layout,
     settings: GuardSettings,
     reference: Tensor | None = None,
+    *,
+    counted: Tensor | None = None,
+    steps: Steps = 0,
 ) -> RefusedUpdate | None:
     """The reason to refuse an update, or None; neither the update nor the model is changed.
+
+    All that is merged is looked at: a model buffer that is wrong spoils a model as a weight does.
 
     Args:
         update: what the client sent.
         layout: the model's.
-        settings: the norm bound.
+        settings: the bounds.
         reference: the weights to measure the change from, where `update` holds end models rather
             than changes, so that the norm bound is about the change.
+        counted: the model's integer buffers, from which those of the update may have grown.
+        steps: that the client did.
     """
     problem = _layout_problem(update, layout)
     if problem is not None:
         return RefusedUpdate(reason=Refusal.WRONG_LAYOUT, message=problem)
     squared_norm = _squared_norm(update.trainable)
-    for segment, vector, squared in (
-        ("trainable", update.trainable, squared_norm),
-        ("averaged", update.averaged, _squared_norm(update.averaged)),
-    ):
-        if not isfinite(squared) and not _all_finite(vector):
-            message = (
-                f"the update's {segment} vector has NaN or infinite values; check its training"
-            )
-            return RefusedUpdate(reason=Refusal.NOT_FINITE, message=message)
-    if settings.max_norm is None:
-        return None
+    if not isfinite(squared_norm) and not _all_finite(update.trainable):
+        return _not_finite("trainable")
+    problem_of_buffers = _averaged_problem(update, layout, settings.max_buffer)
+    if problem_of_buffers is None and counted is not None and settings.max_passes is not None:
+        most = counted + steps * settings.max_passes
+        problem_of_buffers = _counted_problem(update, layout, most, steps)
+    if problem_of_buffers is not None or settings.max_norm is None:
+        return problem_of_buffers
     if reference is None and isfinite(squared_norm):
         return _norm_problem(sqrt(squared_norm), settings.max_norm)
     return _norm_problem(_exact_norm(update.trainable, reference), settings.max_norm)
@@ -59,9 +65,68 @@ def check_update(
 
 def _squared_norm(vector: Tensor) -> float:
     """The sum of squares, in one light pass: if it is finite, so is every value."""
-    if not vector.numel():
-        return 0.0  # asking a GPU would cost a wait for all its work
     return torch.dot(vector, vector).item()
+
+
+def _not_finite(segment: Segment) -> RefusedUpdate:
+    message = f"the update's {segment} vector has NaN or infinite values; check its training"
+    return RefusedUpdate(reason=Refusal.NOT_FINITE, message=message)
+
+
+def _averaged_problem(
+    update: FlatState, layout: Layout, max_buffer: float | None
+) -> RefusedUpdate | None:
+    """What is wrong with the float buffers: not finite, too large, or a negative variance."""
+    vector = update.averaged
+    if not vector.numel():
+        return None  # asking a GPU would cost a wait for all its work
+    # NaN comes through aminmax on both sides. One wait for a GPU: all that is asked is in one list.
+    extremes = [*torch.aminmax(vector)]
+    if layout.variances.numel():
+        extremes.append(vector[layout.variances.to(vector.device)].amin())
+    low, high, *lowest_variances = torch.stack(extremes).tolist()
+    if not (isfinite(low) and isfinite(high)):
+        return _not_finite("averaged")
+    if max_buffer is not None and max(-low, high) > max_buffer:
+        worst = int(vector.abs().argmax())
+        name = _name_at(layout, "averaged", worst)
+        return _wrong_buffer(
+            f"the update's {name} has a value of {vector[worst].item():g}; "
+            f"max_buffer allows {max_buffer:g}: check its data, or raise max_buffer"
+        )
+    if any(lowest < 0 for lowest in lowest_variances):
+        place = int(layout.variances[vector[layout.variances.to(vector.device)].argmin()])
+        name = _name_at(layout, "averaged", place)
+        return _wrong_buffer(
+            f"the update's {name} has a variance of {vector[place].item():g}; allowed: 0 or more"
+        )
+    return None
+
+
+def _counted_problem(
+    update: FlatState, layout: Layout, most: Tensor, steps: Steps
+) -> RefusedUpdate | None:
+    """Which integer buffer is beyond `most`; a merge takes the maximum, so it would never fall."""
+    if not bool((update.counted > most).any()):
+        return None
+    place = int((update.counted > most).int().argmax())
+    name = _name_at(layout, "counted", place)
+    return _wrong_buffer(
+        f"the update's {name} is {update.counted[place].item()} after {steps} "
+        f"steps; allowed: at most {most[place].item()}. Where a step passes through a layer "
+        "several times, raise max_passes"
+    )
+
+
+def _wrong_buffer(message: str) -> RefusedUpdate:
+    return RefusedUpdate(reason=Refusal.WRONG_BUFFERS, message=message)
+
+
+def _name_at(layout: Layout, segment: Segment, place: int) -> str:
+    """Which tensor a place of a flat vector belongs to."""
+    specs = [spec for spec in layout.specs if spec.segment == segment]
+    ends = list(accumulate(prod(spec.shape) for spec in specs))
+    return specs[bisect_right(ends, place)].name
 
 
 def _layout_problem(update: FlatState, layout: Layout) -> str | None:

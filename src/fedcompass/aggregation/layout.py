@@ -115,6 +115,18 @@ class Layout:
             for segment in SEGMENTS
         }
 
+    @cached_property
+    def variances(self) -> Tensor:
+        """Where the variances of batch norm lie in the averaged vector."""
+        places, start = [torch.empty(0, dtype=torch.int64)], 0
+        for spec in self.specs:
+            if spec.segment == "averaged":
+                end = start + prod(spec.shape)
+                if spec.name.rpartition(".")[2] == "running_var":
+                    places.append(torch.arange(start, end))
+                start = end
+        return torch.cat(places)
+
     def _widest(self, segment: Segment) -> torch.dtype:
         widest = torch.float32
         for spec in self.specs:

@@ -165,3 +165,15 @@ class GuardSettings(Settings):
     max_norm: float | None = Field(
         default=None, gt=0, description="largest Euclidean norm of a change; unset: no bound"
     )
+    max_buffer: float | None = Field(
+        default=None,
+        gt=0,
+        description="largest value in a model buffer, such as BatchNorm's mean and variance; "
+        "unset: no bound, and 1e12 in a federation",
+    )
+    max_passes: int | None = Field(
+        default=None,
+        ge=1,
+        description="how often a step passes through one layer: a model buffer that counts may "
+        "grow by so much for each; unset: no bound, and 1 in a federation",
+    )

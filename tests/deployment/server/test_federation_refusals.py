@@ -50,6 +50,10 @@ WRONG: dict[str, tuple[Callable[[Reply], Reply], str]] = {
     "NaN": (with_model(lambda s: s.trainable.fill_(nan)), "not-finite"),
     "infinite statistics": (with_model(lambda s: s.averaged.fill_(torch.inf)), "not-finite"),
     "too large": (with_model(lambda s: s.trainable.fill_(1e6)), "norm-too-large"),
+    "a huge variance": (with_model(lambda s: s.averaged.fill_(3e37)), "wrong-buffers"),
+    "a negative variance": (with_model(lambda s: s.averaged.neg_()), "wrong-buffers"),
+    "a counter at its end": (with_model(lambda s: s.counted.fill_(2**63 - 1)), "wrong-buffers"),
+    "a batch too many": (with_model(lambda s: s.counted.add_(100)), "wrong-buffers"),
     "another model's payload": (with_another_models_payload, "wrong-layout"),
     "no model": (lambda reply: replace(reply, payload=None), "wrong-layout"),
     "another site's task": (saying(task=1), "unexpected-task"),
@@ -78,7 +82,9 @@ def test_a_wrong_answer_is_refused_and_told_and_three_in_a_row_quarantine_its_si
     assert [line["who"] for line in audit(tmp_path, "quarantined")] == ["site-2"]
     told = [given.refused or "" for given in bad.told]
     assert [text.split(":")[0] for text in told] == ["", "", reason, reason]
-    assert torch.isfinite(running.coordinator.model.trainable).all()
+    model = running.coordinator.model
+    assert torch.isfinite(model.trainable).all()
+    assert model.averaged.abs().max() < 100
     check_exactly_once(tmp_path, chosen)
 
 

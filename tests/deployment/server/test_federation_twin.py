@@ -82,7 +82,9 @@ def test_the_deployment_takes_the_same_decisions_as_the_simulation(
     tmp_path: Path, strategy: dict[str, Any]
 ) -> None:
     pace = {"overhead_aware": True, "newest_weight": 0.5}
-    experiment = Experiment(seed=4, strategy={**strategy, "pace": pace}, horizon=40.0)
+    guard = {"max_buffer": 1e12, "max_passes": 1}
+    strategy = {**strategy, "pace": pace, "guard": guard}
+    experiment = Experiment(seed=4, strategy=strategy, horizon=40.0)
     simulate(experiment, executor="none", folder=tmp_path / "simulated")
     header, *simulated = records(tmp_path / "simulated")
     events = [record for record in simulated if "event" in record]

@@ -17,6 +17,9 @@ _PACE = {"overhead_aware": True, "newest_weight": 0.5}
 """Over a network a task costs seconds before it starts, more or less by chance: the overhead is
 estimated apart from the steps, and two answers count rather than one."""
 
+_GUARD = {"max_buffer": 1e12, "max_passes": 1}
+"""Sites may lie, simulated clients do not: there nothing is bounded by default."""
+
 
 class FederationSettings(Settings):
     """The server's part of deployment.toml; times are seconds."""
@@ -119,7 +122,8 @@ class FederationSettings(Settings):
             raise ValueError("strategy.min_clients is a setting of the federation; move it there")
         given = {key: value for key, value in self.strategy.items() if key != "name"}
         name = self.strategy.get("name", "fedcompass")
-        settings = merged({"pace": _PACE}, given, {"min_clients": self.min_clients})
+        usual = {"pace": _PACE, "guard": _GUARD}
+        settings = merged(usual, given, {"min_clients": self.min_clients})
         make = strategies.secured if self.secure.enabled else strategies.strategy
         return make(name, **settings)
 
