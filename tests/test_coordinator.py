@@ -510,10 +510,14 @@ def test_a_good_answer_between_refusals_starts_the_count_again() -> None:
     assert made.scheduler.outstanding("a") is not None
 
 
-@pytest.mark.parametrize("way", ["rejoin", "lift"])
-def test_a_quarantined_client_returns_by_rejoining_or_when_an_operator_lifts_it(way: str) -> None:
+@pytest.mark.parametrize("way", ["stay", "rejoin"])
+def test_a_quarantined_client_returns_when_an_operator_lifts_it_and_not_by_rejoining(
+    way: str,
+) -> None:
     made = quarantined()
-    commands = made.join(6.0, "a", 1) if way == "rejoin" else made.lift_quarantine(6.0, "a")
+    if way == "rejoin":
+        assert made.join(5.0, "a", 1) == [Quarantine(at=5.0, client="a")]
+    commands = made.lift_quarantine(6.0, "a")
     assert commands == [StartTraining(at=6.0, client="a", task=5, steps=4, version=0, group=None)]
     answer(made, 7.0, "a", [4.0, 0.0, 0.0])
     assert weights(made)[0] == pytest.approx(1 - FRESH * 0.25 * 4)

@@ -164,9 +164,11 @@ class Coordinator:
         """The time that `SetDeadline` gave has come."""
         return self._handle(DeadlinePassed(at=at, group=group))
 
-    def lift_quarantine(self, at: Seconds, client: ClientId) -> list[DriverCommand]:
-        """An operator lets a client back in."""
-        return self._handle(QuarantineLifted(at=at, client=client))
+    def lift_quarantine(
+        self, at: Seconds, client: ClientId, by: str | None = None
+    ) -> list[DriverCommand]:
+        """An operator lets a client back in, or one that is away come back as any other."""
+        return self._handle(QuarantineLifted(at=at, client=client, by=by))
 
     def receive(
         self,

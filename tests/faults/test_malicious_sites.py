@@ -1,10 +1,14 @@
 """Sites that answer nonsense, over the real wire: refused, told why, and kept out."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
 from tests.faults.toy_federation import ToySites
+
+from fedcompass.cli.deploy import readmit
 
 REASONS = {
     "nan": "not-finite",
@@ -32,6 +36,39 @@ def test_sites_that_answer_nan_too_many_bytes_too_few_and_a_billion_steps(row: R
         assert many["bytes"] == 10 * usual["bytes"]
         federation.finish(row)
         assert federation.accepted() == federation.accepted("honest")
+
+
+@pytest.mark.slow_faults
+def test_a_quarantine_outlasts_the_sites_absence_and_restart_and_the_servers_until_it_is_lifted(
+    row: Row, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ToySites(
+        {"honest": 0.05, "liar": 0.0},
+        liars={"liar": "nan"},
+        strategy={"name": "fedasync", "steps": 5},
+        gone_after=1.0,
+    ) as federation:
+        federation.start()
+        federation.until("the liar is kept out", kept_out(federation, "liar"))
+        row.injected += len(federation.audit("refused", "liar"))
+        federation.sites.pop("liar").stop()
+        federation.until_more("left", "liar")
+        federation.liars.clear()  # from now on it would be honest
+        federation.start_site("liar")
+        federation.until_more("joined", "liar")
+        federation.until_more("merged", lines=5)
+        federation.crash()
+        federation.until_more("merged", lines=5)
+        assert federation.accepted("liar") == 0
+        assert federation.audit("readmitted") == []
+        with ThreadPoolExecutor() as operator:
+            readmitted = operator.submit(readmit, federation.project, "liar")
+            federation.until("the command ends", readmitted.done)
+            readmitted.result()
+        by = federation.audit("readmitted", "liar")[0]["by"]
+        assert f"liar is readmitted by {by}: it gets tasks again" in capsys.readouterr().out
+        federation.until_more("accepted", "liar")
+        federation.finish(row)
 
 
 def kept_out(federation: Loopback, site: str) -> Callable[[], object]:

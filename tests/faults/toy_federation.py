@@ -164,7 +164,7 @@ class ToyFederation(ToySites):
             case "resumed":
                 self.starts += 1
             case "quarantined":
-                put_request(self.run, line["who"])  # an operator lets it back in
+                put_request(self.run, line["who"], "test")  # an operator lets it back in
 
     def after(self, seconds: float, then: Callable[[], None]) -> None:
         """Do something later, in the midst of what else happens."""

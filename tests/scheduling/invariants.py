@@ -94,6 +94,8 @@ class Watched:
                     assert command.group not in self.deadlines, "a group has one deadline"
                     self.deadlines[command.group] = command.at
                 case Quarantine():
+                    returns = isinstance(event, ClientJoined)
+                    assert returns == (command.client in self.quarantined), "it outlasts an absence"
                     self.quarantined.add(command.client)
                 case _:
                     assert_never(command)
@@ -115,7 +117,6 @@ class Watched:
             case QuarantineLifted():
                 self.quarantined.discard(event.client)
             case ClientJoined():
-                self.quarantined.discard(event.client)
                 self.present.setdefault(event.client)
             case ClientLost() | DeadlinePassed() | UpdateReturned():
                 pass
@@ -129,7 +130,6 @@ class Watched:
         Before that, deadlines that were due may have sent it to train: they are carried out first.
         """
         if isinstance(event, ClientJoined | ClientLost):
-            self.quarantined.discard(event.client)
             del self.present[event.client]
             held = self.tasks.get(event.client)
             if isinstance(event, ClientJoined):

@@ -128,7 +128,7 @@ class AnyOrder(RuleBasedStateMachine):
         client = data.draw(st.sampled_from(list(self.watched.present)))
         self.tell(ClientLost(at=self.later(delay, near), client=client))
 
-    @precondition(lambda self: self.watched.present)
+    @precondition(lambda self: self.watched.present or self.watched.quarantined)
     @rule(data=st.data(), delay=DELAYS)
     def an_operator_lifts_a_quarantine(self, data: st.DataObject, delay: float) -> None:
         excluded = sorted(self.watched.quarantined) or list(self.watched.present)

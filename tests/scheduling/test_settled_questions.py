@@ -24,6 +24,7 @@ from tests.scheduling.conversations import (
     tell,
     tiered,
 )
+from tests.scheduling.invariants import copy_of
 
 from fedcompass.errors import EventRefused
 from fedcompass.scheduling.commands import DIRECT, GENERAL, Commit, Fold, StartTraining
@@ -657,11 +658,29 @@ def test_an_operator_lifts_a_quarantine_and_the_client_warms_up_again() -> None:
     assert tell(scheduler, task_lost(6.0, "a", 3)) == [start(6.0, "a", 4, 20, 1)]
 
 
-def test_a_rejoin_lifts_a_quarantine() -> None:
+def test_a_quarantine_outlasts_a_rejoin_an_absence_and_a_restart_until_an_operator_lifts_it() -> (
+    None
+):
     scheduler = compass(quarantine_after=1)
-    tell(scheduler, joined("a"), refused(3.0, "a", 1))
-    assert tell(scheduler, joined("a", at=4.0)) == [start(4.0, "a", 2, 20, 0)]
-    assert tell(scheduler, arrived(5.0, "a", 2, 20))[0] == first(5.0, "a", 2, 1.0)
+    tell(scheduler, joined("a"), joined("b", at=0.5), refused(3.0, "a", 1))
+    assert tell(scheduler, joined("a", at=4.0)) == [quarantine(4.0, "a")]
+    assert tell(scheduler, lost(5.0, "a")) == []
+    restored = compass(quarantine_after=1)
+    restored.restore(copy_of(scheduler.to_json()))
+    for each in (scheduler, restored):
+        assert tell(each, joined("a", at=6.0)) == [quarantine(6.0, "a")]
+        assert tell(each, arrived(7.0, "b", 2, 20))[0] == first(7.0, "b", 2, 1.0)  # all the weight
+        assert tell(each, lifted(8.0, "a")) == [start(8.0, "a", 4, 20, 1)]
+
+
+def test_a_quarantine_can_be_lifted_while_the_client_is_away() -> None:
+    scheduler = compass(quarantine_after=1)
+    tell(scheduler, joined("a"), refused(3.0, "a", 1), lost(4.0, "a"))
+    assert tell(scheduler, lifted(5.0, "a")) == []
+    assert tell(scheduler, joined("a", at=6.0)) == [start(6.0, "a", 2, 20, 0)]
+    assert tell(scheduler, lost(7.0, "a")) == []
+    with pytest.raises(EventRefused, match="client 'a' is unknown"):
+        tell(scheduler, lifted(8.0, "a"))
 
 
 def test_a_quarantined_client_may_leave() -> None:

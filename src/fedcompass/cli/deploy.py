@@ -220,7 +220,7 @@ def readmit(
     answer = request_readmission(begun, site)
     if answer["what"] != "readmitted":
         raise RunFolderError(f"{site} is not readmitted: {answer['why']}")
-    print(f"{site} is readmitted: it gets tasks again")
+    print(f"{site} is readmitted by {answer['by']}: it gets tasks again")
 
 
 @deploy.command()

@@ -10,7 +10,7 @@ waiting       present and without a task: from an answer, from joining or from t
               client is ahead while its group or beat is not due yet: it waits by plan, since more
               steps were not wanted or did not fit. The rest it waits for others: for late ones of
               its group, for slower ones where there are no groups.
-quarantined   from a quarantine until it is lifted, or until the client leaves or joins again.
+quarantined   from a quarantine until it is lifted or the client leaves, and from its return on.
 away          all other time: before it joined and after it left.
 
 The idle share is waiting / (busy + waiting): the part of the time that a client could have trained

@@ -128,7 +128,10 @@ class SetDeadline:
 
 @fact
 class Quarantine:
-    """This client gets no more tasks until it rejoins or an operator lifts it."""
+    """This client gets no more tasks until an operator lifts it, though it leaves and comes back.
+
+    One that comes back is told again.
+    """
 
     at: Seconds
     client: ClientId

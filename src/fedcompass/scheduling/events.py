@@ -93,10 +93,11 @@ class DeadlinePassed:
 
 @fact
 class QuarantineLifted:
-    """An operator lets a quarantined client back in."""
+    """An operator lets a quarantined client back in; `by` says who, for people."""
 
     at: Seconds
     client: ClientId
+    by: str | None = None
 
 
 Event: TypeAlias = (

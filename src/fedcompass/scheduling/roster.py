@@ -71,18 +71,23 @@ class Roster:
     unmerged: dict[BufferId, list[Fold]] = field(default_factory=dict)  # no empty lists
     held: list[BufferId] = field(default_factory=list)  # of those, wait for the next merge
     parked: dict[ClientId, None] = field(default_factory=dict)  # idle until what is held is merged
+    barred: dict[ClientId, None] = field(default_factory=dict)  # left while in quarantine
 
     def add(self, client: ClientId, samples: int) -> Member:
-        """Take in a client that is not a member."""
-        member = self.members[client] = Member(client, samples)
-        self._activate(member, +1)
+        """Take in a client that is not a member; one that left in quarantine is in it again."""
+        member = self.members[client] = Member(client, samples, quarantined=client in self.barred)
+        self.barred.pop(client, None)
+        if not member.quarantined:
+            self._activate(member, +1)
         return member
 
     def remove(self, member: Member) -> None:
-        """Remove a member; what it contributed stays."""
+        """Remove a member; what it contributed stays, and so does its quarantine."""
         del self.members[member.client]
         self.parked.pop(member.client, None)
-        if not member.quarantined:
+        if member.quarantined:
+            self.barred[member.client] = None
+        else:
             self._activate(member, -1)
 
     def quarantine(self, member: Member) -> None:
@@ -261,9 +266,11 @@ class Roster:
         """Everything as JSON values."""
         held = {"held": self.held.copy()} if self.held else {}
         parked = {"parked": list(self.parked)} if self.parked else {}
+        barred = {"barred": list(self.barred)} if self.barred else {}
         return {
             **held,
             **parked,
+            **barred,
             "version": self.version,
             "last_task": self.last_task,
             "given_steps": self.given_steps.copy(),
@@ -285,6 +292,7 @@ class Roster:
             self.unmerged.setdefault(fold.buffer, []).append(fold)
         self.held = list(state.get("held", []))
         self.parked = dict.fromkeys(state.get("parked", []))
+        self.barred = dict.fromkeys(state.get("barred", []))
 
 
 def _why_not(member: Member, steps: Steps, at: Seconds) -> str:

@@ -141,6 +141,8 @@ class Scheduler:
                 self._check_answer(event)
             case ClientJoined():
                 _check_samples(event)
+            case QuarantineLifted(client=client) if client in self.roster.barred:
+                pass  # it has left, and may come back
             case ClientLost() | QuarantineLifted():
                 if event.client not in self.roster.members:
                     raise EventRefused(
@@ -197,6 +199,8 @@ class Scheduler:
         if event.client in self.roster.members:
             commands += self._on_lost(event.client, event.at)
         member = self.roster.add(event.client, event.samples)
+        if member.quarantined:
+            return [*commands, Quarantine(at=event.at, client=event.client)]
         if self.started:
             return commands + self.policy.begin(self.roster, [member], event.at)
         if self.roster.active_count >= self.settings.min_clients:
@@ -236,7 +240,10 @@ class Scheduler:
         return self.policy.forget(self.roster, member, task, at)
 
     def _on_lifted(self, event: QuarantineLifted) -> list[Command]:
-        member = self.roster.members[event.client]
+        member = self.roster.members.get(event.client)
+        if member is None:
+            del self.roster.barred[event.client]
+            return []
         if not member.quarantined:
             return []
         self.roster.readmit(member)

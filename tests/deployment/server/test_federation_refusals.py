@@ -99,22 +99,39 @@ def test_a_good_answer_after_a_wrong_one_clears_the_count(tmp_path: Path) -> Non
     check_exactly_once(tmp_path, running.settings)
 
 
-def test_an_operator_can_lift_a_quarantine_and_so_does_a_return(tmp_path: Path) -> None:
+def test_a_quarantine_outlasts_an_absence_and_a_resume_until_an_operator_lifts_it(
+    tmp_path: Path,
+) -> None:
     network = FakeNetwork(Clock(), sites(0.1, 0.2))
     bad = network.sites[102]
     wrong = saying(steps_done=-1)
     bad.spoil = lambda reply, _: wrong(reply)
-    running = federation(tmp_path, network, settings(max_updates=60))
-    run_until(running, lambda _: len(audit(tmp_path, "quarantined")) == 1)
-    put_request(tmp_path, "site-2")
-    run_until(running, lambda _: len(audit(tmp_path, "quarantined")) == 2)
+    running = federation(tmp_path, network, settings(max_updates=1000))
+
+    def until_more(what: str, lines: int = 1) -> None:
+        wanted = len(audit(tmp_path, what)) + lines
+        run_until(running, lambda _: len(audit(tmp_path, what)) >= wanted)
+
+    until_more("quarantined")
+    tasks = len(bad.tasks)
+    for _ in range(2):  # away for so long that it counts as gone; then the server restarts, too
+        network.connected.discard(102)
+        until_more("left")
+        running.close()
+        running = federation(tmp_path, network, running.settings, resume=True)
+        network.connected.add(102)
+        until_more("joined")
+        until_more("merged", 5)
+    assert len(bad.tasks) == tasks
+    assert [line["who"] for line in audit(tmp_path, "quarantined")] == ["site-2"] * 3
     bad.spoil = None
-    network.connected.discard(102)
-    run_until(running, lambda _: len(audit(tmp_path, "left")) == 1)
-    network.connected.add(102)
-    summary = running.run()
-    assert summary.sites["site-2"].updates > 0
-    assert [line["who"] for line in audit(tmp_path, "readmitted")] == ["site-2"]
+    put_request(tmp_path, "site-2", by="anna")
+    until_more("readmitted")
+    until_more("merged", 5)
+    assert len(bad.tasks) > tasks
+    (line,) = audit(tmp_path, "readmitted")
+    assert (line["who"], line["by"]) == ("site-2", "anna")
+    running.close()
 
 
 @pytest.mark.parametrize("seconds", [nan, -1.0, 1e12, None])

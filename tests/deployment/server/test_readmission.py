@@ -1,5 +1,6 @@
 """`deploy readmit`: an operator lets a quarantined site back in while the server runs."""
 
+import getpass
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,7 @@ def test_a_quarantined_site_is_readmitted_while_the_server_runs(tmp_path: Path) 
     before = len(network.sites[102].tasks)
     answer = asked(tmp_path, "site-2", running)
     assert (answer["what"], answer["who"]) == ("readmitted", "site-2")
+    assert answer["by"] == getpass.getuser()
     assert answer in audit(tmp_path, "readmitted")
     summary = running.run()
     assert len(network.sites[102].tasks) > before
@@ -72,7 +74,7 @@ def test_a_readmission_in_the_same_moment_as_an_answer_keeps_the_order_of_events
 
     running._clock = ticking
     assert network.on_its_way
-    put_request(tmp_path, "site-2")
+    put_request(tmp_path, "site-2", "anna")
     network.clock.now += 60.0  # an answer is here, and it is time to look for requests
     before = len(audit(tmp_path, "accepted"))
     running.step()
@@ -80,6 +82,21 @@ def test_a_readmission_in_the_same_moment_as_an_answer_keeps_the_order_of_events
     assert len(audit(tmp_path, "accepted")) == before + 1
     running.run()
     check_exactly_once(tmp_path, running.settings)
+
+
+def test_a_site_that_is_away_is_readmitted_and_behind_sudo_the_person_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "anna")
+    running, network = with_a_quarantined_site(tmp_path)
+    network.connected.discard(102)
+    run_until(running, lambda _: len(audit(tmp_path, "left")) == 1)
+    answer = asked(tmp_path, "site-2", running)
+    assert (answer["what"], answer["by"]) == ("readmitted", "anna")
+    tasks = len(network.sites[102].tasks)
+    network.connected.add(102)
+    run_until(running, lambda _: len(network.sites[102].tasks) > tasks)
+    running.close()
 
 
 def test_a_readmission_survives_a_restart_of_the_server(tmp_path: Path) -> None:
@@ -118,7 +135,7 @@ def test_a_request_is_for_its_user_alone_and_handed_out_once(tmp_path: Path) -> 
         paths = (tmp_path / "readmit", tmp_path / "readmit" / "south")
         seen.extend(stat.S_IMODE(path.stat().st_mode) for path in paths)
         (tmp_path / "readmit" / ".north.1").touch()  # one that is being written
-        assert take_requests(tmp_path) == ["south"]
+        assert take_requests(tmp_path) == [("south", getpass.getuser())]
         assert take_requests(tmp_path) == []
         (tmp_path / "audit.jsonl").write_text('{"what": "readmitted", "who": "south"}\n')
 

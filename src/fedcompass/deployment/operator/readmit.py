@@ -1,5 +1,7 @@
 """`fedcompass deploy readmit`: ask a running server to let a site out of quarantine."""
 
+import getpass
+import os
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
@@ -35,7 +37,7 @@ def request_readmission(
     view.refresh()
     if view.finished:
         raise RunFolderError(f"{run} is finished; nobody is in quarantine any more")
-    asked = put_request(run, site)
+    asked = put_request(run, site, _operator())
     until = monotonic() + patience
     while True:
         for line in view.refresh():
@@ -47,3 +49,11 @@ def request_readmission(
                 f"no server took it up within {patience:g} s; is one running {run}?"
             )
         pause(_PAUSE)
+
+
+def _operator() -> str:
+    """Who runs this command, by the system's word; behind `sudo -u`, who called that."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a container's user has no name
+        return f"user {os.getuid()}"

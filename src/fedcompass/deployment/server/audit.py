@@ -131,8 +131,8 @@ def _told(event: Event) -> tuple[str, dict[str, Any]] | None:
             return "task lost", {"who": client, "task": task}
         case ClientLost(client=client):
             return "left", {"who": client}
-        case QuarantineLifted(client=client):
-            return "readmitted", {"who": client}
+        case QuarantineLifted(client=client, by=by):
+            return "readmitted", {"who": client, **({} if by is None else {"by": by})}
         case UpdateReturned(client=client, task=task):
             return "waits", {"who": client, "task": task, "why": "it was not in the sum"}
         case DeadlinePassed():

@@ -34,5 +34,6 @@ def in_words(line: dict[str, Any]) -> str | None:
         return f"{at}  {run} resumed at version {line.get('version', '?')}"
     who = line.get("who") or (f"node {line['node']}" if "node" in line else "")
     why = line.get("reason") or line.get("why") or ""
+    by = f" by {line['by']}" if "by" in line else ""
     samples = f" with {line['samples']:,} samples" if "samples" in line else ""
-    return f"{at}  {f'{who} {what}'.strip()}{samples}{': ' if why else ''}{why}"
+    return f"{at}  {f'{who} {what}'.strip()}{by}{samples}{': ' if why else ''}{why}"

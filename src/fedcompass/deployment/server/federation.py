@@ -174,8 +174,8 @@ class Federation:
                 self._lose(now, peer.client, "it is not connected any more")
         for client in self._intake.not_returned(now):
             self._lose(now, client, "it did not return after the server's restart")
-        for client in take_requests(self._run.folder.path):
-            self._readmit(now, client)
+        for client, by in take_requests(self._run.folder.path):
+            self._readmit(now, client, by)
         self._intake.forget_unanswered(now)
         for peer in self.membership.to_ask(now):
             greeting = self._transport.greeting(peer.node)
@@ -185,14 +185,15 @@ class Federation:
         if client in self.coordinator.scheduler.roster.members:
             self._settle(now, self.coordinator.lose(now, client, why=why, **notes))
 
-    def _readmit(self, now: Seconds, client: ClientId) -> None:
+    def _readmit(self, now: Seconds, client: ClientId, by: str) -> None:
         """Do as an operator asks, if there is anything to do."""
-        member = self.coordinator.scheduler.roster.members.get(client)
-        if member is not None and member.quarantined:
-            self._settle(now, self.coordinator.lift_quarantine(now, client))
+        roster = self.coordinator.scheduler.roster
+        member = roster.members.get(client)
+        if client in roster.barred or (member is not None and member.quarantined):
+            self._settle(now, self.coordinator.lift_quarantine(now, client, by))
             return
         why = "it takes no part now" if member is None else "it is not in quarantine"
-        self._run.audit.say("not readmitted", now, who=client, why=why)
+        self._run.audit.say("not readmitted", now, who=client, by=by, why=why)
 
     def _settle(self, now: Seconds, commands: list[DriverCommand] | None) -> None:
         """Put an event on disk, then send out what follows from it."""
