@@ -174,7 +174,7 @@ class Coordinator:
         self,
         at: Seconds,
         update: Update,
-        keep: Callable[[Update], None] | None = None,
+        keep: Callable[[Update], RefusedUpdate | None] | None = None,
         **notes: Any,
     ) -> Receipt:
         """Take in an answer: check it, then fold it, then do what follows from it.
@@ -185,14 +185,14 @@ class Coordinator:
             at: the time.
             update: the answer.
             keep: called with an update that passed the checks, before anything changes: a driver
-                can write it to disk, and where that fails nothing has happened.
+                can refuse it or write it to disk, and where that fails nothing has happened.
             notes: facts about it for the journal.
         """
         refused = self._inspect(update)
+        if refused is None and keep is not None:
+            refused = keep(update)
         if refused is not None:
             return self.refuse(at, update.client, update.task, refused, **notes)
-        if keep is not None:
-            keep(update)
         arrived = UpdateArrived(
             at=at,
             client=update.client,

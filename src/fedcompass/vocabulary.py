@@ -59,6 +59,7 @@ class Refusal(StrEnum):
     NOT_FINITE = "not-finite"
     WRONG_LAYOUT = "wrong-layout"
     NORM_TOO_LARGE = "norm-too-large"
+    UNUSUAL_NORM = "unusual-norm"
     WRONG_BUFFERS = "wrong-buffers"
     TOO_LARGE = "too-large"
     WRONG_STEPS = "wrong-steps"

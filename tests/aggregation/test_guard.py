@@ -12,6 +12,8 @@ from fedcompass.aggregation import (
     Layout,
     RefusedUpdate,
     TensorSpec,
+    UsualNorms,
+    change_norm,
     check_update,
 )
 from fedcompass.errors import SettingsError
@@ -194,3 +196,66 @@ def test_a_model_without_buffers_can_be_checked() -> None:
 def test_a_norm_bound_must_be_positive() -> None:
     with pytest.raises(SettingsError, match=r"max_norm is 0; allowed: above 0"):
         GuardSettings(max_norm=0)
+
+
+def noted(**norms: list[float]) -> UsualNorms:
+    """What is usual after these, with a bound of 100 times that."""
+    usual = UsualNorms(100.0)
+    for client, of_client in norms.items():
+        for norm in of_client:
+            usual.note(client, norm)
+    return usual
+
+
+def test_the_norm_of_a_change_is_exact_where_its_square_overflows() -> None:
+    assert change_norm(torch.tensor([3.0, 4.0])) == 5.0
+    assert change_norm(torch.tensor([3e30, 4e30])) == pytest.approx(5e30)
+    assert change_norm(torch.tensor([13.0, 4.0]), torch.tensor([10.0, 0.0])) == 5.0
+    assert not change_norm(torch.tensor([nan])) < inf
+
+
+def test_what_is_usual_is_the_median_over_clients_of_each_ones_own_median() -> None:
+    usual = noted(a=[1.0, 2.0, 90.0], b=[4.0] * 50, c=[7.0, 5.0, 6.0])
+    assert usual.usual == 4.0
+    assert usual.refusal(400.0) is None
+    assert usual.refusal(401.0) == RefusedUpdate(
+        reason=Refusal.UNUSUAL_NORM,
+        message="the update's norm per step is 401; usual in this run is 4, and 100 times that is "
+        "allowed (times_median); check its training",
+    )
+
+
+def test_three_clients_and_ten_updates_tell_what_is_usual_and_before_that_1e12_is_the_bound() -> (
+    None
+):
+    for few in (noted(a=[1.0] * 20, b=[1.0] * 20), noted(a=[1.0] * 7, b=[1.0], c=[1.0])):
+        assert few.usual is None
+        assert few.refusal(1e11) is None
+        refused = few.refusal(3e38)
+        assert refused is not None
+        assert refused.message == (
+            "the update's norm per step is 3e+38, which no training gives; check it"
+        )
+
+
+@pytest.mark.parametrize("lie", [1e-30, 3e38, 0.0, inf, nan])
+def test_one_client_cannot_move_the_bound_out_of_what_the_others_send(lie: float) -> None:
+    usual = noted(a=[1.0] * 5, b=[2.0] * 5, c=[3.0] * 5, liar=[lie] * 10_000)
+    assert usual.usual is not None
+    assert 1.0 <= usual.usual <= 3.0
+
+
+def test_updates_that_change_nothing_are_not_counted() -> None:
+    assert noted(a=[1.0] * 5, b=[2.0] * 5, c=[3.0] * 5 + [0.0] * 100).usual == 2.0
+
+
+def test_few_norms_of_a_client_are_kept_evenly_over_the_run() -> None:
+    usual = noted(a=list(map(float, range(1, 5001))), b=[1.0], c=[1e9])
+    assert usual.usual == pytest.approx(2500, rel=0.05)
+    kept = usual.to_json()
+    assert len(kept["a"]["kept"]) < 128
+    again = UsualNorms(100.0)
+    again.restore(kept)
+    for each in (usual, again):
+        each.note("a", 7.0)
+    assert again.to_json() == usual.to_json()

@@ -17,6 +17,7 @@ from fedcompass.deployment.wire.site_link import SiteLink
 
 LIES: dict[str, Callable[[bytes], bytes]] = {
     "nan": lambda model: np.float32(np.nan).tobytes() + model[4:],
+    "huge": lambda model: np.full(len(model) // 4, 3e38, np.float32).tobytes(),
     "ten_times_the_bytes": lambda model: model * 10,
     "half_the_bytes": lambda model: model[: len(model) // 2],
     "a_billion_steps": lambda model: model,

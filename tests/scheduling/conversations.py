@@ -103,8 +103,8 @@ def arrived(
     return UpdateArrived(at=at, client=client, task=task, steps_done=steps, compute_seconds=compute)
 
 
-def refused(at: float, client: str, task: int) -> UpdateRefused:
-    return UpdateRefused(at=at, client=client, task=task, reason="not-finite")
+def refused(at: float, client: str, task: int, reason: str = "not-finite") -> UpdateRefused:
+    return UpdateRefused(at=at, client=client, task=task, reason=reason)
 
 
 def task_lost(at: float, client: str, task: int) -> TaskLost:

@@ -27,7 +27,14 @@ from tests.scheduling.conversations import (
 from tests.scheduling.invariants import copy_of
 
 from fedcompass.errors import EventRefused
-from fedcompass.scheduling.commands import DIRECT, GENERAL, Commit, Fold, StartTraining
+from fedcompass.scheduling.commands import (
+    DIRECT,
+    GENERAL,
+    Command,
+    Commit,
+    Fold,
+    StartTraining,
+)
 from fedcompass.scheduling.compass import Compass
 from fedcompass.scheduling.events import Event
 from fedcompass.scheduling.pace import Pace, PaceSettings
@@ -627,6 +634,34 @@ def test_three_refusals_in_a_row_quarantine_a_client() -> None:
     assert scheduler.outstanding("c") is None
     tell(scheduler, arrived(12.0, "a", 4, 100), arrived(12.0, "b", 5, 40))
     assert scheduler.outstanding("c") is None
+
+
+def test_an_unusual_norm_counts_where_it_happens_again_while_others_pass() -> None:
+    scheduler = immediate()
+
+    def unusual(at: float, client: str = "a") -> list[Command]:
+        task = scheduler.outstanding(client)
+        assert task is not None
+        return tell(scheduler, refused(at, client, task.task, "unusual-norm"))
+
+    def passes(at: float, client: str = "b") -> None:
+        task = scheduler.outstanding(client)
+        assert task is not None
+        tell(scheduler, arrived(at, client, task.task, 10))
+
+    tell(scheduler, joined("a"), joined("b"))
+    for _ in range(5):  # nobody's update passes: training may have changed for all
+        unusual(1.0, "a")
+        unusual(1.0, "b")
+    for at in (2.0, 3.0):
+        passes(at)
+        for _ in range(5):
+            assert [type(command) for command in unusual(at)] == [StartTraining]
+    passes(4.0, "a")  # one that is accepted begins anew
+    for at in (5.0, 6.0, 7.0):
+        assert quarantine(at, "a") not in unusual(at)
+        passes(at)
+    assert quarantine(8.0, "a") in unusual(8.0)
 
 
 def test_an_accepted_answer_starts_the_count_of_refusals_anew() -> None:

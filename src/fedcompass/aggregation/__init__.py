@@ -3,7 +3,7 @@
 from fedcompass.aggregation.aggregator import Aggregator, AggregatorState
 from fedcompass.aggregation.buffers import Contribution
 from fedcompass.aggregation.client_memory import ClientMemory
-from fedcompass.aggregation.guard import RefusedUpdate, check_update
+from fedcompass.aggregation.guard import RefusedUpdate, UsualNorms, change_norm, check_update
 from fedcompass.aggregation.layout import FlatState, Layout, Segment, TensorSpec
 from fedcompass.aggregation.server_optimizers import ServerOptimizer
 from fedcompass.aggregation.staleness import staleness_factor
@@ -24,6 +24,8 @@ __all__ = [
     "TensorSpec",
     "GuardSettings",
     "RefusedUpdate",
+    "UsualNorms",
+    "change_norm",
     "check_update",
     "StalenessSettings",
     "staleness_factor",

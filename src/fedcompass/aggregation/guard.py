@@ -1,19 +1,26 @@
 """Looks at an update before anything is touched: right layout, finite, not too large."""
 
 from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate
-from math import isfinite, prod, sqrt
+from math import inf, isfinite, prod, sqrt
+from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedcompass.aggregation.layout import FlatState, Layout, Segment
 from fedcompass.settings.aggregation import GuardSettings
-from fedcompass.vocabulary import Refusal, Steps, fact
+from fedcompass.vocabulary import ClientId, Refusal, Steps, fact
 
-__all__ = ["RefusedUpdate", "check_update"]
+__all__ = ["RefusedUpdate", "UsualNorms", "change_norm", "check_update"]
 
 _CHUNK = 1 << 18  # elements; differences and float64 copies are made in pieces of this size
+_ENOUGH_UPDATES = 10  # to say what is usual
+_ANY_TRAINING = 1e12  # no norm per step is larger while it is not known what is usual
+_MOST_NORMS = 128  # that are kept of a client
 
 
 @fact
@@ -61,6 +68,79 @@ def check_update(
     if reference is None and isfinite(squared_norm):
         return _norm_problem(sqrt(squared_norm), settings.max_norm)
     return _norm_problem(_exact_norm(update.trainable, reference), settings.max_norm)
+
+
+def change_norm(trainable: Tensor, start: Tensor | None = None) -> float:
+    """The norm of a change, or of what an end model changed since its start."""
+    squared_norm = inf if start is not None else _squared_norm(trainable)
+    return sqrt(squared_norm) if isfinite(squared_norm) else _exact_norm(trainable, start)
+
+
+@dataclass(slots=True)
+class _Norms:
+    """A client's norms: every second is left out whenever they are too many, all over the run."""
+
+    count: int = 0  # that came
+    every: int = 1  # of so many one is kept
+    kept: list[float] = field(default_factory=list)
+
+
+class UsualNorms:
+    """What norms per step are usual in a run: with them one far beyond is seen without a setting.
+
+    Usual is the median over clients of each one's own median, so that no single client can move the
+    bound, however often it answers and whatever it sends. What was refused is noted as well: where
+    training changes for everybody, the bound follows.
+
+    Args:
+        times: so many times what is usual is allowed.
+        clients: fewer do not tell what is usual.
+    """
+
+    def __init__(self, times: float, clients: int = 3) -> None:
+        self._times, self._clients = times, clients
+        self._noted: dict[ClientId, _Norms] = {}
+
+    @property
+    def usual(self) -> float | None:
+        """The median of medians, None where there are too few yet."""
+        came = sum(noted.count for noted in self._noted.values())
+        if len(self._noted) < self._clients or came < _ENOUGH_UPDATES:
+            return None
+        return median(median(noted.kept) for noted in self._noted.values())
+
+    def refusal(self, norm: float) -> RefusedUpdate | None:
+        """The reason to refuse an update of this norm per step, or None."""
+        usual = self.usual
+        if usual is None and norm > _ANY_TRAINING:
+            message = f"the update's norm per step is {norm:g}, which no training gives; check it"
+        elif usual is not None and norm > self._times * usual:
+            message = (
+                f"the update's norm per step is {norm:g}; usual in this run is {usual:g}, and "
+                f"{self._times:g} times that is allowed (times_median); check its training"
+            )
+        else:
+            return None
+        return RefusedUpdate(reason=Refusal.UNUSUAL_NORM, message=message)
+
+    def note(self, client: ClientId, norm: float) -> None:
+        """Count a client's update of this norm per step; one that changes nothing tells nothing."""
+        if not 0 < norm < inf:
+            return
+        noted = self._noted.setdefault(client, _Norms())
+        if noted.count % noted.every == 0:
+            noted.kept.append(norm)
+        noted.count += 1
+        if len(noted.kept) == _MOST_NORMS:
+            noted.kept, noted.every = noted.kept[::2], 2 * noted.every
+
+    def to_json(self) -> dict[ClientId, Any]:
+        """Everything as JSON values."""
+        return {client: asdict(noted) for client, noted in self._noted.items()}
+
+    def restore(self, state: Mapping[ClientId, Any]) -> None:
+        """Take over what `to_json` wrote."""
+        self._noted = {client: _Norms(**noted) for client, noted in state.items()}
 
 
 def _squared_norm(vector: Tensor) -> float:

@@ -45,6 +45,7 @@ class Member:
     pace: Pace | None = None  # None until the first answer
     group: GroupId | None = None  # the arrival group or tier it was last put in
     refusals: int = 0  # refused answers in a row
+    unusual_at: ModelVersion | None = None  # the version when one of them had an unusual norm
     quarantined: bool = False  # gets no tasks and carries no weight
 
 
@@ -98,7 +99,8 @@ class Roster:
 
     def readmit(self, member: Member) -> None:
         """Lift a member's quarantine; like one who comes back it has no pace yet."""
-        member.quarantined, member.refusals, member.pace, member.group = False, 0, None, None
+        member.quarantined, member.pace, member.group = False, None, None
+        member.refusals, member.unusual_at = 0, None
         self._activate(member, +1)
 
     def _activate(self, member: Member, sign: int) -> None:
@@ -317,6 +319,7 @@ def _member_to_json(member: Member) -> dict[str, Any]:
         "pace": pace and [pace.seconds_per_step, pace.overhead],
         "group": member.group,
         "refusals": member.refusals,
+        "unusual_at": member.unusual_at,
         "quarantined": member.quarantined,
     }
 

@@ -19,7 +19,7 @@ from fedcompass.scheduling.events import (
 from fedcompass.scheduling.pace import INSTANT, Pace, observed
 from fedcompass.scheduling.policy import Policy
 from fedcompass.scheduling.roster import Member, Roster
-from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
+from fedcompass.vocabulary import ClientId, ModelVersion, Refusal, Seconds
 
 __all__ = ["Scheduler"]
 
@@ -189,7 +189,7 @@ class Scheduler:
         member.pace = observed(
             self._pace_settings, member.pace, event.steps_done, elapsed, event.compute_seconds
         )
-        member.task, member.refusals = None, 0
+        member.task, member.refusals, member.unusual_at = None, 0, None
         commands = self.policy.accept(self.roster, member, task, event.steps_done, event.at)
         _check_folded(commands, task, self.policy)
         return commands
@@ -212,13 +212,25 @@ class Scheduler:
         member = self.roster.members.get(event.client)
         if member is None or member.task is None or member.task.task != event.task:
             return []  # a duplicate or forged answer never cancels a live task
-        member.refusals += 1
+        member.refusals += self._counts(event, member)
         if member.refusals < self.settings.quarantine_after:
             return self._lose_task(member, event.at)
         task, member.task = member.task, None
         self.roster.quarantine(member)
         quarantine = Quarantine(at=event.at, client=member.client)
         return [quarantine, *self.policy.forget(self.roster, member, task, event.at)]
+
+    def _counts(self, event: UpdateRefused, member: Member) -> bool:
+        """Whether a refusal counts towards quarantine.
+
+        An unusual norm does where it happens again while others' updates pass, so that a version
+        was made in between: training may have changed for everybody.
+        """
+        if event.reason != Refusal.UNUSUAL_NORM:
+            return True
+        before, now = member.unusual_at, self.version
+        member.unusual_at = now
+        return before is not None and before < now
 
     def _lose_task(self, member: Member, at: Seconds) -> list[Command]:
         task, member.task = member.task, None

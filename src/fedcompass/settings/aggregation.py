@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from fedcompass.settings import Settings
 
 __all__ = [
+    "TIMES_MEDIAN",
     "AggregationSettings",
     "GuardSettings",
     "Payload",
@@ -19,6 +20,10 @@ __all__ = [
 
 Payload: TypeAlias = Literal["delta", "model"]
 """What clients send as the trainable part: the change w_start - w_end, or the end model."""
+
+
+TIMES_MEDIAN = 100.0
+"""`times_median` where clients are sites."""
 
 
 class StalenessSettings(Settings):
@@ -164,6 +169,12 @@ class GuardSettings(Settings):
 
     max_norm: float | None = Field(
         default=None, gt=0, description="largest Euclidean norm of a change; unset: no bound"
+    )
+    times_median: float | None = Field(
+        default=None,
+        gt=1,
+        description="largest norm of a change per step, in medians of what is usual in this run "
+        "over the clients; unset: no bound, and 100 in a federation",
     )
     max_buffer: float | None = Field(
         default=None,

@@ -134,6 +134,63 @@ def test_a_quarantine_outlasts_an_absence_and_a_resume_until_an_operator_lifts_i
     running.close()
 
 
+HUGE = with_model(lambda s: s.trainable.fill_(3e38))
+
+
+@pytest.mark.parametrize("first", [1, 6])
+@pytest.mark.parametrize("name", ["fedcompass", "fedasync"])
+def test_an_update_far_beyond_the_others_is_refused_by_default_from_the_first_on(
+    tmp_path: Path, name: str, first: int
+) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.15, 0.2, 0.1))
+    lie = HUGE if first == 1 else with_model(lambda s: s.trainable.add_(50.0))
+    network.sites[104].spoil = lambda reply, number: lie(reply) if number >= first else reply
+    chosen = settings({"name": name}, max_updates=60)
+    running = federation(tmp_path, network, chosen)
+    running.run()
+    refused = audit(tmp_path, "refused")
+    assert {line["who"] for line in refused} == {"site-4"}
+    assert {line["reason"] for line in refused} == {"unusual-norm"}
+    assert "norm per step is" in refused[0]["why"]
+    assert [line["who"] for line in audit(tmp_path, "quarantined")] == ["site-4"]
+    assert (
+        len([line for line in audit(tmp_path, "accepted") if line["who"] == "site-4"]) == first - 1
+    )
+    assert running.coordinator.model.trainable.abs().max() < 10
+    check_exactly_once(tmp_path, chosen)
+
+
+def test_where_training_changes_for_everybody_nobody_is_excluded_and_the_bound_follows(
+    tmp_path: Path,
+) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.11, 0.12))
+    wilder = with_model(lambda s: s.trainable.add_(2000.0 * torch.sign(s.trainable)))
+    for site in network.sites.values():
+        site.spoil = lambda reply, number: wilder(reply) if number > 5 else reply
+    strategy = {"name": "fedcompass", "guard": {"times_median": 1.5}}
+    running = federation(tmp_path, network, settings(strategy, max_updates=100, min_clients=3))
+    run_until(running, lambda _: len(audit(tmp_path, "refused")) > 10)
+    accepted = len(audit(tmp_path, "accepted"))
+    run_until(running, lambda _: len(audit(tmp_path, "accepted")) > accepted + 10)
+    assert audit(tmp_path, "quarantined") == []
+    running.close()
+
+
+def test_what_is_usual_survives_a_resume(tmp_path: Path) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.15, 0.2))
+    chosen = settings(max_updates=60)
+    running = federation(tmp_path, network, chosen)
+    run_until(running, lambda _: len(audit(tmp_path, "accepted")) >= 21)
+    usual = running._run._norms.usual
+    assert usual is not None
+    running.close()
+    again = federation(tmp_path, network, chosen, resume=True)
+    assert again._run._norms.usual == usual
+    again.run()
+    assert audit(tmp_path, "refused") == []
+    check_exactly_once(tmp_path, chosen)
+
+
 @pytest.mark.parametrize("seconds", [nan, -1.0, 1e12, None])
 def test_a_compute_time_that_cannot_be_true_is_not_believed(tmp_path: Path, seconds: Any) -> None:
     network = FakeNetwork(Clock(), sites(0.1, 0.2))

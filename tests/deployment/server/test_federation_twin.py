@@ -82,7 +82,7 @@ def test_the_deployment_takes_the_same_decisions_as_the_simulation(
     tmp_path: Path, strategy: dict[str, Any]
 ) -> None:
     pace = {"overhead_aware": True, "newest_weight": 0.5}
-    guard = {"max_buffer": 1e12, "max_passes": 1}
+    guard = {"times_median": 100.0, "max_buffer": 1e12, "max_passes": 1}
     strategy = {**strategy, "pace": pace, "guard": guard}
     experiment = Experiment(seed=4, strategy=strategy, horizon=40.0)
     simulate(experiment, executor="none", folder=tmp_path / "simulated")

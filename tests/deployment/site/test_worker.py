@@ -21,6 +21,7 @@ from tests.deployment.site_apps import (
     start_file,
     start_state,
 )
+from torch import nn
 
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.trainer import Site, Trainer
@@ -28,6 +29,7 @@ from fedcompass.deployment.site.local_round import SiteRounds
 from fedcompass.deployment.site.site_worker import SiteWorker
 from fedcompass.deployment.wire.arriving import digest_of
 from fedcompass.deployment.wire.payloads import layout_digest, read_payload
+from fedcompass.errors import TaskFailed
 
 SOON = 60.0  # seconds; only a failing test waits so long
 
@@ -179,7 +181,53 @@ def test_a_loss_that_is_not_finite_is_reported(tmp_path: Path) -> None:
 
     with serving(CountingTrainer(loss=nan), tmp_path) as talk:
         told = talk.train()["error"]
-    assert told.startswith("the loss is nan at step 1 of 5 of task 1")
+    assert told == (
+        "the loss is nan at step 1 of 5 of task 1; this is the model as the server sent it: see "
+        "the server's audit, and your data"
+    )
+
+
+def test_a_loss_that_stops_being_finite_is_the_sites_own(tmp_path: Path) -> None:
+    def nan_at_last(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return outputs.sum() * (float("nan") if len(trainer.batches) >= 3 else 1.0)
+
+    trainer = CountingTrainer(loss=nan_at_last)
+    with serving(trainer, tmp_path) as talk:
+        told = talk.train()["error"]
+    assert told == (
+        "the loss is nan at step 3 of 5 of task 1; lower the learning rate or look at the site's "
+        "data"
+    )
+
+
+def test_an_update_that_no_server_will_see_is_checked_by_the_site_itself(tmp_path: Path) -> None:
+    rate = [0.1]
+    trainer = CountingTrainer(optimizer=lambda p: torch.optim.SGD(p, lr=rate[0]))
+    with serving(trainer, tmp_path) as talk:
+        for number in range(1, 11):
+            assert "error" not in talk.train(number=number, form="kept")
+        rate[0] = 1e5
+        told = talk.train(number=11, form="kept")["error"]
+        assert "100 times that is allowed (times_median)" in told
+        rate[0] = 0.1
+        assert "error" not in talk.train(number=12, form="kept")
+
+
+def test_a_site_keeps_no_update_with_a_negative_variance(tmp_path: Path) -> None:
+    class Spoiling(CountingTrainer):
+        def train_step(self, model: Any, *others: Any) -> Any:
+            loss = super().train_step(model, *others)
+            model[1].running_var.neg_()
+            return loss
+
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+    worker = SiteWorker(app_with(Spoiling(), network), SITE)
+    _, start = start_state(network)
+    done = worker._rounds.run(start, steps=1, task=1)
+    with pytest.raises(TaskFailed, match=r"1\.running_var has a variance of -"):
+        worker._kept(start, done)
 
 
 def test_a_task_without_steps_is_refused(tmp_path: Path) -> None:

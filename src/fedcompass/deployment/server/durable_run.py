@@ -2,10 +2,11 @@
 
 import secrets
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
-from fedcompass.aggregation import FlatState, Layout
+from fedcompass.aggregation import FlatState, Layout, RefusedUpdate, UsualNorms, change_norm
 from fedcompass.coordinator import Coordinator, DriverCommand, Receipt, Update
 from fedcompass.deployment.server.accepted_updates import AcceptedUpdates
 from fedcompass.deployment.server.audit import Audit
@@ -56,6 +57,7 @@ class DurableRun:
         self.audit: Audit
         self.journal: FileJournal | None = None
         self._sums = sums  # where merges come from that nobody sees the parts of
+        self._norms = UsualNorms(strategy.guard.times_median or inf)
         self.coordinator = Coordinator(strategy, layout, initial, sums=sums)
         self.tally = Tally()  # of the journal
         self.answered: dict[ClientId, TaskId] = {}  # before a resume, each client's last one
@@ -121,12 +123,23 @@ class DurableRun:
         `file` is what they were read from, if that is a file; the journal gets the notes.
         """
 
-        def keep(accepted: Update) -> None:
-            # Else the task was lost, or the site keeps its update itself.
-            if accepted.steps_done > 0 and accepted.tensors is not None:
-                self.updates.keep(accepted, self.name, file)
+        def keep(checked: Update) -> RefusedUpdate | None:
+            if checked.steps_done == 0 or checked.tensors is None:
+                return None  # the task was lost, or the site keeps its update itself
+            norm = self._norm_per_step(checked, checked.tensors)
+            refused = self._norms.refusal(norm)
+            self._norms.note(checked.client, norm)
+            if refused is None:
+                self.updates.keep(checked, self.name, file)
+            return refused
 
         return self.coordinator.receive(at, update, keep=keep, **notes)
+
+    def _norm_per_step(self, update: Update, tensors: FlatState) -> float:
+        """Of the change that the site made, whatever has become of the global model meanwhile."""
+        start = self.starts[update.version].trainable
+        is_model = self.coordinator.payload == "model"
+        return change_norm(tensors.trainable, start if is_model else None) / update.steps_done
 
     def _kept_update(self, arrived: UpdateArrived) -> FlatState | None:
         """The tensors of an accepted update, if they are those that the journal speaks of."""
@@ -143,7 +156,9 @@ class DurableRun:
         )
         start = self.starts[command.version]
         layout, payload = coordinator.layout, coordinator.payload
-        return self.updates.tensors(update, self.name, layout, start, payload)
+        tensors = self.updates.tensors(update, self.name, layout, start, payload)
+        self._norms.note(update.client, self._norm_per_step(update, tensors))
+        return tensors
 
     def _restore(self, saved: Checkpoint) -> list[Line]:
         """Go back to where the checkpoint was made; returns the journal's lines since then."""
@@ -151,6 +166,7 @@ class DurableRun:
         try:
             self.starts = self.coordinator.restore(saved.tensors, facts)
             self.deadlines = {int(group): at for group, at in facts["deadlines"]}
+            self._norms.restore(facts["norms"])
             self.audit.events = facts["events"]
             self._call(facts["run"])
             size = int(facts["journal_bytes"])
@@ -218,6 +234,7 @@ class DurableRun:
                 "run": self.name,
                 "deadlines": list(self.deadlines.items()),
                 "events": self.audit.events,
+                "norms": self._norms.to_json(),
                 "journal_bytes": self.journal.flush(),
                 "journal_crc": self.journal.crc,
             },

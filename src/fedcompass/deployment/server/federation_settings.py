@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from fedcompass import strategies
 from fedcompass.setting_tables import merged
 from fedcompass.settings import Settings
+from fedcompass.settings.aggregation import TIMES_MEDIAN
 from fedcompass.settings.secure import SecureSettings
 from fedcompass.settings.training import METRICS, check_metrics, higher_is_better
 from fedcompass.strategies import Strategy
@@ -17,7 +18,7 @@ _PACE = {"overhead_aware": True, "newest_weight": 0.5}
 """Over a network a task costs seconds before it starts, more or less by chance: the overhead is
 estimated apart from the steps, and two answers count rather than one."""
 
-_GUARD = {"max_buffer": 1e12, "max_passes": 1}
+_GUARD = {"times_median": TIMES_MEDIAN, "max_buffer": 1e12, "max_passes": 1}
 """Sites may lie, simulated clients do not: there nothing is bounded by default."""
 
 

@@ -144,6 +144,9 @@ class Intake:
             peer.refused, peer.failures = None, 0
         elif peer is not None and refused is not None:
             peer.refused = f"{refused.reason.value}: {one_line(refused.message)}"
+            if refused.reason is Refusal.UNUSUAL_NORM:  # may happen often without a quarantine
+                peer.failures += 1
+                self._dispatcher.hold(command.client, now + _RETRY.after(peer.failures))
         return receipt.commands
 
     def _update(

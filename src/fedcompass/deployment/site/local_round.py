@@ -166,10 +166,13 @@ class _Losses:
             self._read += 1
             self._sum += value
             if not isfinite(value):
-                raise TaskFailed(
-                    f"the loss is {value} at step {self._read} of {self._steps} of task "
-                    f"{self._task}; lower the learning rate or look at the site's data"
+                where = f"the loss is {value} at step {self._read} of {self._steps} of task"
+                why = (
+                    "this is the model as the server sent it: see the server's audit, and your data"
+                    if self._read == 1
+                    else "lower the learning rate or look at the site's data"
                 )
+                raise TaskFailed(f"{where} {self._task}; {why}")
 
 
 def _described(value: object) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from fedcompass.aggregation import GuardSettings, UsualNorms, change_norm, check_update
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.app.app_file import AppFile, load_app
 from fedcompass.deployment.app.trainer import Site
@@ -35,6 +36,7 @@ from fedcompass.deployment.wire.short_texts import KEPT, one_line, without_folde
 from fedcompass.errors import AppError, BudgetSpent, FedcompassError, TaskFailed
 from fedcompass.freed_memory import ask_for_large_pages, keep_freed_memory
 from fedcompass.secure_aggregation.vectors import WaitingUpdate
+from fedcompass.settings.aggregation import TIMES_MEDIAN
 
 __all__ = ["SiteWorker", "main"]
 
@@ -57,6 +59,7 @@ class SiteWorker:
             raise
         except Exception as error:  # data or model that do not fit the device, for example
             raise AppError(app.explain(error)) from error
+        self._norms = UsualNorms(TIMES_MEDIAN, clients=1)  # of updates that stay here
         self._folders = [app.path.parent, *(() if site.data is None else (site.data,))]
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._stopped: set[str] = set()  # tasks that are to end after the present step
@@ -147,21 +150,26 @@ class SiteWorker:
     def _write(self, path: Path, form: str, start: FlatState, done: Round) -> str:
         """The answer's payload; one that stays at the site is the change itself. Its SHA-256."""
         if form == KEPT:
-            write_update(path, _kept(start, done.end))
+            write_update(path, self._kept(start, done))
             return ""  # nothing of it is sent
         return write_hashed(path, payload_pieces(self._rounds.layout, form, done.end, start))[0]
 
+    def _kept(self, start: FlatState, done: Round) -> WaitingUpdate:
+        """What a site keeps for a sum: no server sees it, so the site is its own guard.
 
-def _kept(start: FlatState, end: FlatState) -> WaitingUpdate:
-    """What a site keeps for a sum.
-
-    Raises:
-        TaskFailed: it is not finite: no server could tell, so the site looks itself.
-    """
-    change, averaged = (start.trainable - end.trainable).cpu(), end.averaged.cpu()
-    if not bool(torch.isfinite(change).all() and torch.isfinite(averaged).all()):
-        raise TaskFailed("the update has NaN or infinite values; check its training")
-    return WaitingUpdate(trainable=change.numpy(), averaged=averaged.numpy())
+        Raises:
+            TaskFailed: it is not finite or cannot be, or is far beyond what is usual for this site.
+        """
+        change = start.trainable - done.end.trainable
+        update = FlatState(change, done.end.averaged, done.end.counted).to("cpu")
+        refused = check_update(update, self._rounds.layout, GuardSettings())
+        if refused is None:
+            norm = change_norm(update.trainable) / done.steps_done
+            refused = self._norms.refusal(norm)
+            self._norms.note("this site", norm)
+        if refused is not None:
+            raise TaskFailed(refused.message)
+        return WaitingUpdate(trainable=update.trainable.numpy(), averaged=update.averaged.numpy())
 
 
 def _lines(channel: socket.socket) -> Iterator[dict[str, Any]]:
