@@ -1,22 +1,26 @@
-"""Writes the tables of studies/metronome-*.toml into docs/metronome-tables.md, from results/.
+"""Writes the tables of studies into the docs, from results/.
 
     python scripts/study_tables.py          # write them
     python scripts/study_tables.py --check  # say whether they are up to date
-    python scripts/study_tables.py --draw   # and the picture of the two on MNIST
+    python scripts/study_tables.py --draw   # and the picture of Metronome's two on MNIST
 
-The tables are those of `fedcompass table studies/NAME.toml --store results/NAME.jsonl --paired
---columns fleet --format markdown`, or of what else a study has that tells more. A study without
-results is left out.
+docs/reproduction/readings.md names the command of each of its tables. docs/metronome-tables.md has
+one of each studies/metronome-*.toml: `fedcompass table studies/NAME.toml --store results/NAME.jsonl
+--paired --columns fleet --format markdown`, or of what else a study has that tells more. A study
+without results is left out.
 """
 
 import re
+import shlex
 import sys
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from typer.testing import CliRunner
 
+from fedcompass.cli import app
 from fedcompass.cli.table import table
 from fedcompass.report.figures.style import (
     COLOURS,
@@ -36,6 +40,10 @@ PAGE_PICTURE = ROOT / "docs" / "figures" / "metronome-study.png"
 STRONGEST = "row=fedcompass +a 0.05, cost apart"
 REFERENCES = dict.fromkeys(("metronome-fresh", "metronome-iid", "metronome-paces"), STRONGEST)
 """Of studies whose question is about another row than FedCompass as written."""
+READINGS = ROOT / "docs" / "reproduction" / "readings.md"
+_COMMAND = re.compile(
+    r"(```\nfedcompass table (.*?)\n```\n<!-- table -->\n).*?(<!-- end -->)", re.DOTALL
+)
 _SECTION = re.compile(r"(<!-- study: tables -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -43,6 +51,19 @@ def page(text: str) -> str:
     """The page with the tables as the results give them now."""
     tables = "".join(_tables(file) for file in sorted((ROOT / "studies").glob("metronome-*.toml")))
     return _SECTION.sub(lambda found: f"{found[1]}{tables}{found[2]}", text)
+
+
+def readings(text: str) -> str:
+    """The page of both readings, with what each of its commands prints."""
+    return _COMMAND.sub(lambda found: f"{found[1]}\n{_printed(found[2])}\n\n{found[3]}", text)
+
+
+def _printed(arguments: str) -> str:
+    with chdir(ROOT):
+        shown = CliRunner().invoke(app, ["table", *shlex.split(arguments), "--format", "markdown"])
+    if shown.exit_code != 0:
+        sys.exit(f"fedcompass table {arguments}: {shown.output}")
+    return shown.stdout.strip()
 
 
 def _tables(study: Path) -> str:
@@ -117,15 +138,16 @@ def _draw_panel(axes: Axes, fleet: str, rows: list[Paired]) -> None:
 
 
 def main() -> None:
-    """Write the page, or with --check fail where it is not what the results give."""
+    """Write the pages, or with --check fail where one is not what the results give."""
     if "--draw" in sys.argv:
         draw()
-    old = PAGE_FILE.read_text(encoding="utf-8")
-    new = page(old)
-    if "--check" not in sys.argv:
-        PAGE_FILE.write_text(new, encoding="utf-8")
-    elif new != old:
-        sys.exit(f"{PAGE_FILE} is not what results/ gives; run: python scripts/study_tables.py")
+    for file, write in ((PAGE_FILE, page), (READINGS, readings)):
+        old = file.read_text(encoding="utf-8")
+        new = write(old)
+        if "--check" not in sys.argv:
+            file.write_text(new, encoding="utf-8")
+        elif new != old:
+            sys.exit(f"{file} is not what results/ gives; run: python scripts/study_tables.py")
 
 
 if __name__ == "__main__":
