@@ -160,8 +160,9 @@ class Federation:
 
     def _watch(self, now: Seconds) -> None:
         """See who came and who left, and let newcomers take part."""
-        missed = 0.0 if self._watched is None else now - self._watched - _LATE
-        if missed > self.settings.watch_interval:  # this process was frozen, or very busy
+        last = now if self._watched is None else self._watched
+        missed = now - last - self.settings.watch_interval
+        if missed > _LATE:  # this process was frozen, or very busy
             self.membership.excuse(missed)
             self._dispatcher.excuse(missed)
         self._watched = now

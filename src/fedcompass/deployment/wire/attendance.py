@@ -60,7 +60,7 @@ class Attendance:
         self._notice, self._remark = notice, remark
         self._changed, self._departed = changed, departed
         self._newest: dict[str, Session] = {}  # of each site, also of one that has gone
-        self._seconds: dict[str, str] = {}  # by site: a process that lived beside another
+        self._rivals: dict[str, str] = {}  # by site: a process that lived beside another
 
     def tell(self, site: str, message: pb.FromServer) -> bool:
         """Send a site a message; false: it is not connected."""
@@ -141,7 +141,7 @@ class Attendance:
         """Say that a second process was turned away, now that the first is found to be alive."""
         rival, session.rival = session.rival, None
         if rival is not None:
-            self._seconds[session.site] = rival.hello.process
+            self._rivals[session.site] = rival.hello.process
             connected = f"the one that is connected is from {session.address}"
             why = f"from {rival.address}, turned away; {connected}; {_STOP_ONE}"
             self._remark(SECOND, session.site, why)
@@ -152,7 +152,7 @@ class Attendance:
         if before is None or before.hello.process == new.hello.process:
             return
         why = f"from {new.address}; the one before it was from {before.address}"
-        if self._seconds.get(new.site) == new.hello.process:
+        if self._rivals.get(new.site) == new.hello.process:
             self._remark(SECOND, new.site, f"{why}, whose place it has taken; {_STOP_ONE}")
         else:
             self._remark(ANEW, new.site, f"another process, {why}")

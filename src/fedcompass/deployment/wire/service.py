@@ -176,13 +176,13 @@ class FederationService:
         while True:  # as long as there are sites: without it nobody would be shut out any more
             try:
                 problem = self._visitors.review()
+                if problem is not None:
+                    self._say(problem)
+                for said in (self._notices, *self._remarks.values()):
+                    said.catch_up(monotonic())
             except Exception as error:
                 what = one_line(f"{type(error).__name__}: {error}")
-                problem = f"who may take part cannot be reviewed: {what}; trying again"
-            if problem is not None:
-                self._say(problem)
-            for said in (self._notices, *self._remarks.values()):
-                said.catch_up(monotonic())
+                self._say(f"who may take part cannot be reviewed: {what}; trying again")
             await asyncio.sleep(_REVIEW)
 
     def _notice(self, site: str, line: str) -> None:
