@@ -149,6 +149,7 @@ def test_a_copy_of_a_sites_folder_is_told_of_also_when_it_takes_over(row: Row) -
         federation.finish(row)
 
 
+@pytest.mark.slow_faults  # test_wire_admission.py has it without processes
 def test_a_site_that_is_started_anew_is_told_of_as_such(row: Row) -> None:
     with ToySites({"near": 0.05, "far": 0.05}, strategy=STRATEGY) as federation:
         federation.start()
