@@ -13,9 +13,11 @@ from fedcompass.aggregation import FlatState
 from fedcompass.coordinator import Coordinator, Update
 from fedcompass.errors import CheckpointError
 from fedcompass.runs.codec import event_from_json
+from fedcompass.runs.tally import Tally
+from fedcompass.scheduling.commands import StartTraining
 from fedcompass.strategies import secured
 from fedcompass.summed_merges import Asked, OpenedSum
-from fedcompass.vocabulary import ClientId, ModelVersion, TaskId
+from fedcompass.vocabulary import ClientId, TaskId
 
 
 class Sites:
@@ -30,11 +32,11 @@ class Sites:
         assert update is not None
         self.kept[task] = update
 
-    def opened(self, version: ModelVersion, asked: Asked) -> OpenedSum:
+    def opened(self, number: int, asked: Asked) -> OpenedSum:
         self.asked.append(asked)
         there = [client for client in asked if client not in self.leave_out]
         if len(there) < 3:
-            return OpenedSum(None, lost=self.lost)
+            return OpenedSum(None, tuple(asked), self.lost, failed="too few of them stayed")
         total = LAYOUT.zeros()
         for client in there:
             for task, (step_weight, weight) in asked[client].items():
@@ -100,6 +102,76 @@ def test_a_round_that_opens_nothing_changes_nothing_and_all_wait() -> None:
     all_answer(made, 2.0, [0.0, 4.0, 0.0])
     assert weights(made) == [-1.0, 0.0, 3.0]  # the mean of eight
     assert made.state({})[0]["model_buffers.informed"].item() == 1.0
+
+
+def test_a_sum_that_fails_raises_no_version_and_its_clients_go_on_from_the_one_that_stands() -> (
+    None
+):
+    sites = Sites()
+    made = of_four(sites)
+    all_answer(made, 1.0, [4.0, 0.0, 0.0])
+    sites.leave_out, sites.lost = "abcd", [5, 6, 7, 8]
+    for client in "abc":
+        assert answer(made, 2.0, client, [9.0, 9.0, 9.0]) == []
+    given = answer(made, 2.0, "d", [9.0, 9.0, 9.0])
+    started = [one for one in given if isinstance(one, StartTraining)]
+    assert made.version == 1
+    assert [(one.client, one.task, one.version) for one in started] == [
+        ("a", 9, 1),
+        ("b", 10, 1),
+        ("c", 11, 1),
+        ("d", 12, 1),
+    ]
+    assert all(made.scheduler.outstanding(one.client) == one for one in started)
+    start = made.start_model(started[0])
+    assert start.trainable.tolist() == weights(made) == [-3.0, 2.0, 3.0]
+    assert made.scheduler.pending() == []  # they were revealed: no merge will have them
+    sites.leave_out = ()
+    all_answer(made, 3.0, [0.0, 4.0, 0.0])
+    assert (made.version, weights(made)) == (2, [-3.0, -2.0, 3.0])
+    folds = [line for line in journal(made) if line.get("command") == "Fold"]
+    assert [line["staleness"] for line in folds] == [0] * 12
+
+
+def test_the_journal_says_of_a_failed_sum_who_took_part_and_what_is_lost() -> None:
+    made = of_four(Sites(leave_out="abcd", lost=[1, 2, 4]))
+    all_answer(made, 1.0, [4.0, 0.0, 0.0])
+    lines = journal(made)
+    [commit] = [line for line in lines if line.get("command") == "Commit"]
+    assert commit["failed"] == "too few of them stayed"
+    assert (commit["members"], commit["lost"], commit["left_out"]) == (
+        ["a", "b", "c", "d"],
+        [1, 2, 4],
+        [1, 2, 3, 4],
+    )
+    told = [line for line in lines if line.get("event") in ("MergeFailed", "UpdateReturned")]
+    assert [(line["event"], line.get("task")) for line in told] == [
+        ("MergeFailed", None),
+        ("UpdateReturned", 3),
+    ]
+    tally = Tally()
+    for line in lines[1:]:
+        tally.take(line)
+    assert (tally.version, tally.merges, tally.merged) == (0, 0, 0)
+    assert (tally.failed_merges, tally.lost_updates) == (1, 3)
+
+
+def test_of_a_client_whose_sums_fail_two_updates_wait_and_no_more() -> None:
+    sites = Sites(leave_out="abcd")
+    made = of_four(sites)
+    for round_ in range(4):
+        all_answer(made, 1.0 + round_, [4.0, 0.0, 0.0])
+    waiting = [fold.task for fold in made.scheduler.pending()]
+    assert sorted(waiting) == [9, 10, 11, 12, 13, 14, 15, 16]
+    sites.leave_out = ()
+    all_answer(made, 9.0, [4.0, 0.0, 0.0])
+    assert [sorted(tasks) for tasks in sites.asked[-1].values()] == [
+        [9, 13, 17],
+        [10, 14, 18],
+        [11, 15, 19],
+        [12, 16, 20],
+    ]
+    assert made.version == 1
 
 
 def test_an_update_that_nobody_has_any_more_is_not_waited_for() -> None:

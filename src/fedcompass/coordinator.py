@@ -1,7 +1,7 @@
 """Carries out a scheduler's commands on the global model; the same object in both drivers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, TypeAlias, assert_never
 
@@ -39,6 +39,7 @@ from fedcompass.scheduling.events import (
     ClientLost,
     DeadlinePassed,
     Event,
+    MergeFailed,
     QuarantineLifted,
     TaskLost,
     UpdateArrived,
@@ -115,6 +116,8 @@ class Coordinator:
         if sums is not None:
             assert isinstance(self._aggregator, WeightedSum)  # a secured strategy has one
             self._summed = SummedMerges(self._aggregator, self._memory, sums)
+        self._failed: list[MergeFailed] = []  # that the scheduler knows of and the journal does not
+        self._unmade: list[ModelVersion] = []  # of merges that failed in this event
         self._returned: list[UpdateReturned] = []  # that the scheduler has to be told of
         self._snapshot: FlatState | None = None  # copy of the model, shared by a version's tasks
         self._starts: dict[ModelVersion, FlatState] = {}  # of the tasks given last
@@ -214,20 +217,27 @@ class Coordinator:
     ) -> list[DriverCommand]:
         """Repeat an event of this run's own journal, checked when it happened, after a crash.
 
-        Updates that a repeated merge left out are in the journal, too; `return_left_out` says at
-        its end which the crash cut off.
+        Merges that failed, and updates that one left out, are in the journal, too;
+        `return_left_out` says at its end which the crash cut off.
 
         Args:
             event: what happened.
             tensors: of an update.
             epsilon: what its client had spent of its privacy budget.
         """
+        if isinstance(event, MergeFailed) and event in self._failed:
+            self._failed.remove(event)
+            self.journal.event(event)
+            return []
         if isinstance(event, UpdateReturned):
             self._returned = [one for one in self._returned if one.task != event.task]
         return self._carry_out_all(event, tensors, epsilon)
 
     def return_left_out(self) -> None:
-        """Tell the scheduler which updates merges have left out: they wait for the next."""
+        """Write down which merges have failed, and tell which updates wait for the next one."""
+        failed, self._failed = self._failed, []
+        for one in failed:
+            self.journal.event(one)
         returned, self._returned = self._returned, []
         for event in returned:
             self._carry_out_all(event)
@@ -269,7 +279,7 @@ class Coordinator:
         **notes: Any,
     ) -> list[DriverCommand]:
         commands = self._carry_out_all(event, tensors, epsilon, **notes)
-        if self._returned:
+        if self._failed or self._returned:
             starts, self._starts = self._starts, {}
             self.return_left_out()
             self._starts = starts
@@ -289,7 +299,27 @@ class Coordinator:
         left = [command for command in done if command is not None]
         if isinstance(event, ClientLost):
             self._memory.forget(event.client)  # only now: a deadline that was due came first
-        return left
+        return self._without_unmade(left) if self._unmade else left
+
+    def _without_unmade(self, commands: list[DriverCommand]) -> list[DriverCommand]:
+        """Tell the scheduler which merges of this event came to nothing.
+
+        Tasks that it gave on versions that are not there start from the model that stood all along.
+        """
+        unmade, self._unmade = self._unmade, []
+        for version in reversed(unmade):  # so that the numbers before it stand
+            failed = MergeFailed(at=self.scheduler.now, version=version)
+            self.scheduler.handle(failed)
+            self._failed.append(failed)
+
+        def standing(version: ModelVersion) -> ModelVersion:
+            return version - sum(one <= version for one in unmade)
+
+        self._starts = {standing(version): start for version, start in self._starts.items()}
+        return [
+            replace(one, version=standing(one.version)) if isinstance(one, StartTraining) else one
+            for one in commands
+        ]
 
     def _carry_out(
         self, command: Command, tensors: FlatState | None, epsilon: float | None
@@ -328,7 +358,10 @@ class Coordinator:
             self._aggregator.commit(command.buffers)
             self._memory.merged(fold.task for fold in command.contributions)
             return {}
-        waiting, notes = self._summed.commit(command, self.scheduler.roster.members.keys())
+        roster = self.scheduler.roster
+        waiting, notes = self._summed.commit(command, [m.client for m in roster.active()])
+        if "failed" in notes:
+            self._unmade.append(command.version)
         self._returned += [
             UpdateReturned(
                 at=self.scheduler.now,

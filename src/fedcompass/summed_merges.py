@@ -1,9 +1,12 @@
 """Merges of which only the sum is seen: updates stay with their clients until a merge asks.
 
 The scheduler decides as ever. A `Fold` notes what an update will count for; a `Commit` has the
-clients' sum opened, and what was not in it waits for the next merge.
+clients' sum opened, and what was not in it waits for the next merge. A sum that cannot be opened is
+no merge (`MergeFailed`): updates whose clients revealed shares for it are lost, since a second sum
+with them would give single updates away; the others wait.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,7 +19,8 @@ from torch import Tensor
 from fedcompass.aggregation import ClientMemory, Contribution, FlatState
 from fedcompass.aggregation.weighted_sum import WeightedSum
 from fedcompass.scheduling.commands import Commit, Fold
-from fedcompass.vocabulary import FEWEST_IN_A_SUM, GENERAL, ClientId, ModelVersion, TaskId
+from fedcompass.scheduling.roster import MOST_HELD
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, GENERAL, ClientId, TaskId
 
 __all__ = [
     "Asked",
@@ -27,6 +31,8 @@ __all__ = [
     "summed_length",
 ]
 
+_NEEDED = f"a sum has {FEWEST_IN_A_SUM} or more"
+
 Asked = dict[ClientId, dict[TaskId, tuple[float, float]]]
 """Whose updates are to be summed: client, then task, then the weights of trained and averaged."""
 
@@ -36,15 +42,17 @@ class OpenedSum:
     """What became of a merge.
 
     sums: of the updates that are in it; None: nothing was opened. Integer buffers have no sum.
-    clients: whose updates are in it.
-    lost: updates that no client has any more.
+    clients: whose updates are in it; of one that was not opened, who took part.
+    lost: updates that no client has any more, or will offer again.
     notes: what the journal is to know of it, such as what it cost.
+    failed: why nothing was opened.
     """
 
     sums: FlatState | None
     clients: Collection[ClientId] = ()
     lost: Collection[TaskId] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+    failed: str = ""
 
 
 def summed_length(like: FlatState) -> int:
@@ -69,8 +77,8 @@ class SumSource(Protocol):
         """An update is ready; its tensors are here only where clients are simulated."""
         ...
 
-    def opened(self, version: ModelVersion, asked: Asked) -> OpenedSum:
-        """The sum for the merge that makes this version; may take a while."""
+    def opened(self, number: int, asked: Asked) -> OpenedSum:
+        """The sum for a merge, the so-manieth that is tried; may take a while."""
         ...
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -88,6 +96,7 @@ class SummedMerges:
     def __init__(self, aggregator: WeightedSum, memory: ClientMemory, source: SumSource) -> None:
         self._aggregator, self._memory, self._source = aggregator, memory, source
         self._waiting: dict[TaskId, Contribution] = {}  # what each ready update counts as
+        self._tried = 0  # merges, made or not
 
     def fold(self, command: Fold, contribution: Contribution, update: FlatState | None) -> float:
         """Note that an update is ready; returns its weight, for the journal."""
@@ -102,38 +111,61 @@ class SummedMerges:
         """Merge the sum of those present; a client that has left took its updates along.
 
         Returns:
-            Updates that wait for the next merge, and notes for the journal.
+            Updates that wait for the next merge, and notes for the journal; if there is "failed"
+            among them, nothing was merged.
         """
+        self._tried += 1
         asked: Asked = {}
         for fold in command.contributions:
             if fold.client in present:
                 weights = self._aggregator.weights(GENERAL, self._waiting[fold.task])
                 asked.setdefault(fold.client, {})[fold.task] = weights
-        enough = len(asked) >= FEWEST_IN_A_SUM
-        opened = self._source.opened(command.version, asked) if enough else OpenedSum(None)
+        if len(asked) >= FEWEST_IN_A_SUM:
+            opened = self._source.opened(self._tried, asked)
+        else:
+            opened = OpenedSum(None, failed=f"{len(asked)} of its clients are here; {_NEEDED}")
+        if opened.sums is None:
+            return self._failed(command, asked, opened)
         merged = [fold for fold in command.contributions if fold.client in opened.clients]
         left = [fold for fold in command.contributions if fold.client not in opened.clients]
-        if opened.sums is not None:
-            counted = [self._waiting[fold.task] for fold in merged]
-            self._aggregator.put(GENERAL, opened.sums, counted)
-            self._aggregator.commit((GENERAL,))
+        counted = [self._waiting[fold.task] for fold in merged]
+        self._aggregator.put(GENERAL, opened.sums, counted)
+        self._aggregator.commit((GENERAL,))
         lost = [f for f in left if f.client not in asked or f.task in opened.lost]
         for fold in (*merged, *lost):
             del self._waiting[fold.task]
         left_out = {"left_out": sorted(fold.task for fold in left)} if left else {}
         return [fold for fold in left if fold not in lost], {**opened.notes, **left_out}
 
+    def _failed(
+        self, command: Commit, asked: Asked, opened: OpenedSum
+    ) -> tuple[list[Fold], dict[str, Any]]:
+        """Let those wait that were not revealed; of each client no more than would be held."""
+        waiting: list[Fold] = []
+        count: Counter[ClientId] = Counter()
+        for fold in sorted(command.contributions, key=lambda fold: -fold.task):
+            if fold.client in asked and fold.task not in opened.lost:
+                count[fold.client] += 1
+                if count[fold.client] <= MOST_HELD:
+                    waiting.insert(0, fold)
+        tasks = {fold.task for fold in command.contributions}
+        lost = tasks - {fold.task for fold in waiting}
+        for task in lost:
+            del self._waiting[task]
+        facts = {"failed": opened.failed, "members": sorted(opened.clients)}
+        return waiting, {**opened.notes, **facts, "left_out": sorted(tasks), "lost": sorted(lost)}
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What waits, for a checkpoint."""
         tensors, facts = self._source.state()
         waiting = [[t, c.staleness, c.share, c.steps] for t, c in self._waiting.items()]
-        return tensors, {"waiting": waiting, "source": facts}
+        return tensors, {"waiting": waiting, "tried": self._tried, "source": facts}
 
     def restore(
         self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], memory: ClientMemory
     ) -> None:
         """Take over what `state` gave, and a memory that was restored with it."""
-        self._memory = memory
+        self._memory, self._tried = memory, facts["tried"]
         self._waiting = {
             task: Contribution(staleness=staleness, share=share, steps=steps)
             for task, staleness, share, steps in facts["waiting"]

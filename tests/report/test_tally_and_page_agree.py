@@ -35,6 +35,7 @@ from fedcompass.scheduling.events import (
     ClientJoined,
     ClientLost,
     Event,
+    MergeFailed,
     QuarantineLifted,
     TaskLost,
     UpdateArrived,
@@ -78,6 +79,8 @@ ON_PAGE = """() => {
     merges: run.merges.length,
     merged: run.merges.reduce((sum, merge) => sum + merge.contributions.length, 0),
     version: run.merges.at(-1)?.version ?? 0,
+    failed_merges: run.failures.length,
+    lost_updates: run.failures.reduce((sum, failure) => sum + failure.lost, 0),
     uploads: run.arrived.length,
     staleness: [...run.staleness].map((count) => count ?? 0),
     mean_staleness: run.meanStaleness(),
@@ -106,24 +109,40 @@ Told = tuple[float, str, str]  # time, client, what happened to it
 
 
 def recorded(
-    folder: Path, policy: Policy, told: Iterable[Told], *, leaves_out: bool = False
+    folder: Path,
+    policy: Policy,
+    told: Iterable[Told],
+    *,
+    leaves_out: bool = False,
+    fails: bool = False,
 ) -> Path:
     """The journal of what happened; answers are to the task that the client then holds.
 
-    With `leaves_out` every merge of several lacks its first update, as a secure sum may.
+    With `leaves_out` every merge of several lacks its first update, as a secure sum may; with
+    `fails` every second merge comes to nothing, as one may.
     """
     settings = policy.settings if isinstance(policy, Metronome) else CompassSettings()
     journal = new_record(folder, settings, seed=0)
-    scheduler = Scheduler(policy)
+    scheduler, merges = Scheduler(policy), 0
     for at, client, what in told:
         task = scheduler.outstanding(client)
         event = event_of(at, client, what, task.task if task else 0)
         journal.event(event)
+        unmade = []
         for command in scheduler.handle(event):
             folds = command.contributions if isinstance(command, Commit) else ()
-            journal.command(
-                command, **({"left_out": [folds[0].task]} if leaves_out and folds[1:] else {})
+            notes: dict[str, Any] = (
+                {"left_out": [folds[0].task]} if leaves_out and folds[1:] else {}
             )
+            merges += isinstance(command, Commit)
+            if fails and isinstance(command, Commit) and merges % 2:
+                tasks = [fold.task for fold in folds]
+                notes = {"failed": "a lie", "members": [], "left_out": tasks, "lost": tasks}
+                unmade.append(MergeFailed(at=scheduler.now, version=command.version))
+            journal.command(command, **notes)
+        for failed in reversed(unmade):
+            journal.event(failed)
+            scheduler.handle(failed)
     journal.close()
     return folder
 
@@ -254,6 +273,7 @@ JOURNALS: dict[str, Callable[[Path], Path]] = {
     "everything in rounds": lambda folder: recorded(folder, in_rounds(), EVERYTHING),
     "everything in groups": lambda folder: recorded(folder, in_groups(), EVERYTHING),
     "summed": lambda folder: recorded(folder, in_rounds(), EVERYTHING, leaves_out=True),
+    "failing": lambda folder: recorded(folder, in_groups(), EVERYTHING, fails=True),
     "simulated": simulated,
     "simulated in groups": simulated_in_groups,
     "simulated on beats": simulated_on_beats,
@@ -281,6 +301,8 @@ def counted(records: list[dict[str, Any]], end: float) -> dict[str, Any]:
     return {
         **{name: getattr(tally, name) for name in ("now", "merges", "merged", "uploads")},
         "version": tally.version,
+        "failed_merges": tally.failed_merges,
+        "lost_updates": tally.lost_updates,
         "end": timeline.end,
         "staleness": [tally.staleness[u] for u in range(most + 1)],
         "mean_staleness": tally.mean_staleness(),

@@ -1,18 +1,24 @@
 import json
 import re
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.memory_journal import MemoryJournal
+from tests.runs.conftest import LAYOUT, model
+from torch import Tensor
 
+from fedcompass.aggregation import FlatState
+from fedcompass.coordinator import Coordinator
 from fedcompass.errors import JournalError, ReplayMismatch
 from fedcompass.runs.codec import command_to_json, event_from_json
 from fedcompass.runs.journal import FileJournal, read_journal
 from fedcompass.runs.replay import replay
-from fedcompass.scheduling.commands import GENERAL
+from fedcompass.scheduling.commands import GENERAL, StartTraining
 from fedcompass.scheduling.scheduler import Scheduler
-from fedcompass.strategies import Strategy, strategy
+from fedcompass.strategies import Strategy, secured, strategy
+from fedcompass.summed_merges import Asked, OpenedSum
 
 if TYPE_CHECKING:
     from tests.runs.conftest import RandomRun
@@ -234,3 +240,91 @@ def test_commands_are_written_as_in_a_journal_of_an_earlier_version() -> None:
 
 def fresh_scheduler() -> Scheduler:
     return strategy("fedcompass", min_steps=2, max_steps=8, min_clients=3).new_scheduler()
+
+
+SUMMING: dict[str, dict[str, Any]] = {
+    "fedavg": {"steps": 4},
+    "fedbuff": {"steps": 4, "buffer_size": 3},
+    "fedcompass": {"min_steps": 2, "max_steps": 8},
+    "fedcompass+m": {"min_steps": 2, "max_steps": 8},
+    "fedcompass+n": {"min_steps": 2, "max_steps": 8},
+    "metronome": {"min_steps": 2, "max_steps": 8, "absent": "catch-up"},
+}
+
+
+class UnluckySums:
+    """A source of sums of which every second fails; some of those that fail are lost.
+
+    What it has said once of a merge, it says again: a federation has that on disk.
+    """
+
+    def __init__(self, said: dict[int, OpenedSum]) -> None:
+        self.said = said
+        self.in_sums: list[int] = []  # tasks whose updates were revealed
+
+    def keep(self, client: str, task: int, update: FlatState | None) -> None:
+        pass
+
+    def opened(self, number: int, asked: Asked) -> OpenedSum:
+        if number not in self.said:
+            self.said[number] = self._drawn(Random(number), asked)
+        return self.said[number]
+
+    def _drawn(self, random: Random, asked: Asked) -> OpenedSum:
+        tasks = [task for own in asked.values() for task in own]
+        if random.random() < 0.5:
+            revealed = random.random() < 0.5
+            self.in_sums += tasks if revealed else []
+            return OpenedSum(None, tuple(asked), tasks if revealed else (), failed="a lie")
+        there = sorted(asked) if random.random() < 0.7 else sorted(asked)[:3]
+        self.in_sums += [task for client in there for task in asked[client]]
+        return OpenedSum(LAYOUT.zeros(), there)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {}, {}
+
+    def restore(self, tensors: Any, facts: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", SUMMING)
+def test_a_run_whose_sums_fail_is_replayed_and_resumed_to_the_same_state(
+    tmp_path: Path, random_run: "type[RandomRun]", name: str, seed: int
+) -> None:
+    chosen = secured(name, min_clients=3, quarantine_after=2, **SUMMING[name])
+    said: dict[int, OpenedSum] = {}
+
+    class Summed(random_run):  # type: ignore[misc, valid-type]
+        def fresh_coordinator(self, journal: Any = None) -> Coordinator:
+            self.sums = UnluckySums(said)
+            return Coordinator(self.strategy, LAYOUT, model(), journal, self.sums)
+
+    path = tmp_path / "journal.jsonl"
+    journal = FileJournal(path, {"strategy": chosen.to_json()})
+    run = Summed(chosen, seed, journal)
+    run.go(200)
+    journal.flush()
+    saved = json.loads(json.dumps(run.coordinator.state({})[1]))
+    tensors, _ = run.coordinator.state({})
+    until = len(path.read_text().splitlines())
+    run.go(200)
+    journal.close()
+    lines = [record for _, record in read_journal(path)]
+    made = [one for one in lines if one.get("command") == "Commit" and "failed" not in one]
+    failed = [one for one in lines if one.get("event") == "MergeFailed"]
+    assert run.coordinator.version == len(made) > 5
+    assert len(failed) > 5
+    assert len(run.sums.in_sums) == len(set(run.sums.in_sums)), "an update is in one sum"
+    numbers = [one["task"] for one in lines if one.get("command") == "StartTraining"]
+    assert numbers == sorted(set(numbers)), "no task is given twice"
+    expected = json.dumps(run.coordinator.scheduler.to_json())
+    assert json.dumps(replay(path).scheduler.to_json()) == expected
+    again = Summed(chosen, seed).coordinator
+    again.restore({name: tensor.clone() for name, tensor in tensors.items()}, saved)
+    for line in lines[until:]:
+        if "event" in line:
+            for command in again.take_in_again(event_from_json(line), model()):
+                assert not isinstance(command, StartTraining) or again.start_model(command)
+    again.return_left_out()
+    assert json.dumps(again.scheduler.to_json()) == expected

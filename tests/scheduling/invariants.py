@@ -6,7 +6,8 @@ reused, and nobody waits forever.
 """
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, assert_never
 
 from fedcompass.scheduling.beats import KnownPaces
@@ -29,6 +30,7 @@ from fedcompass.scheduling.events import (
     ClientLost,
     DeadlinePassed,
     Event,
+    MergeFailed,
     QuarantineLifted,
     TaskLost,
     UpdateArrived,
@@ -68,9 +70,14 @@ class Watched:
     deadlines: dict[int, float] = field(default_factory=dict)  # all that were ever set
     latest: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # task, steps, version
     repeated: dict[str, int] = field(default_factory=dict)  # client -> buffer, in this merge
+    made: list[Commit] = field(default_factory=list)  # merges of the last event
+    failed: int = 0  # merges that came to nothing
+    lost: set[int] = field(default_factory=set)  # tasks whose update no merge will have
+    came_back: bool = False  # since the last event that commands could follow from
 
     def handle(self, event: Event) -> list[Command]:
         """Pass an event on; every command and the state afterwards are checked."""
+        self.made, self.came_back = [], False
         commands = self.scheduler.handle(event)
         answered = self._take_note(event)
         folds = []
@@ -105,6 +112,32 @@ class Watched:
         self.check()
         return commands
 
+    def fail(self, commit: Commit, waiting: Collection[int]) -> list[Event]:
+        """A merge of the last event, and none after it, comes to nothing; some updates wait.
+
+        Returns what the scheduler was told.
+        """
+        at = self.scheduler.now
+        told: list[Event] = [MergeFailed(at=at, version=commit.version)]
+        for fold in commit.contributions:
+            self.merged.discard(fold.task)
+            if fold.task in waiting:
+                told.append(UpdateReturned(at=at, **_but_at_and_buffer(fold)))
+                back = replace(fold, at=at, buffer=GENERAL)
+                self.buffers.setdefault(GENERAL, []).append(back)
+            else:
+                self.lost.add(fold.task)
+        self.failed += 1
+        self.version -= 1
+        for client, task in self.tasks.items():
+            if task.version >= commit.version:
+                self.tasks[client] = replace(task, version=task.version - 1)
+        for event in told:
+            assert self.scheduler.handle(event) == [], "what follows waits for an event"
+        self.came_back = True
+        self.check()
+        return told
+
     def _take_note(self, event: Event) -> list[int]:
         """Strike off a task that was lost; returns the task whose update is to be folded."""
         match event:
@@ -118,7 +151,7 @@ class Watched:
                 self.quarantined.discard(event.client)
             case ClientJoined():
                 self.present.setdefault(event.client)
-            case ClientLost() | DeadlinePassed() | UpdateReturned():
+            case ClientLost() | DeadlinePassed() | UpdateReturned() | MergeFailed():
                 pass
             case _:
                 assert_never(event)
@@ -181,7 +214,7 @@ class Watched:
         held = {fold.client for buffer in hold.buffers for fold in self.buffers[buffer]}
         if isinstance(event, ClientJoined):
             held.discard(event.client)
-        assert len(held & set(self.scheduler.roster.members)) < self._fewest
+        assert len(held & self._active()) < self._fewest
         assert self._fewest > 1
 
     @property
@@ -201,8 +234,12 @@ class Watched:
         assert list(commit.contributions) == expected, "what a buffer holds is merged whole"
         assert expected, "a merge merges something"
         assert not self.merged & {fold.task for fold in expected}, "and only once"
+        assert not self.lost & {fold.task for fold in expected}, "what is lost stays lost"
         self.merged |= {fold.task for fold in expected}
-        one_round = self._fewest == 1  # else updates of several rounds may be in a merge
+        self.made.append(commit)
+        one_round = (
+            self._fewest == 1 and not self.failed
+        )  # else updates of several rounds may be in a merge
         if one_round and isinstance(self.scheduler.policy, Synchronous | Tiered):
             per_sample = [fold.share / self.samples[fold.task] for fold in expected]
             assert max(per_sample) <= min(per_sample) * (1 + 1e-9), "weights in proportion"
@@ -252,7 +289,13 @@ class Watched:
         for_any = {*roster.held, GENERAL}
         waiting = [one for buffer in self.buffers.keys() & for_any for one in self.buffers[buffer]]
         clients = {fold.client for fold in waiting}
-        assert len(clients & roster.members.keys()) < self._fewest, "a merge can be made"
+        if self.came_back:  # from a merge that failed: the next event makes another
+            assert self.tasks, "an event will come"
+        else:
+            assert len(clients & self._active()) < self._fewest, "a merge can be made"
+
+    def _active(self) -> set[str]:
+        return self.present.keys() - self.quarantined
 
     def _check_nobody_waits_forever(self, waiting: list[str]) -> None:
         match self.scheduler.policy:
@@ -334,3 +377,7 @@ class Watched:
             measured = sum(member.samples for member in present if member.pace)
             enough = measured and 4 * measured >= 3 * sum(member.samples for member in present)
             assert policy.to_json()["fastest"] or not enough, "tiers are formed when they can be"
+
+
+def _but_at_and_buffer(fold: Fold) -> dict[str, Any]:
+    return {k: v for k, v in asdict(fold).items() if k not in ("at", "buffer")}

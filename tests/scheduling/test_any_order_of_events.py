@@ -25,6 +25,7 @@ from fedcompass.scheduling.events import (
     ClientLost,
     DeadlinePassed,
     Event,
+    MergeFailed,
     QuarantineLifted,
     TaskLost,
     UpdateArrived,
@@ -162,6 +163,8 @@ class AnyOrder(RuleBasedStateMachine):
             ClientJoined(at=self.now - 1.0, client=client, samples=1),
             ClientJoined(at=float("nan"), client=client, samples=1),
             ClientJoined(at=float("inf"), client=client, samples=1),
+            MergeFailed(at=at, version=0),
+            MergeFailed(at=at, version=self.watched.version + 1),
         ]
         if order is not None:
             impossible += [
@@ -177,6 +180,23 @@ class AnyOrder(RuleBasedStateMachine):
         forged = UpdateRefused(at=self.now, client=client, task=other, reason="duplicate")
         assert self.watched.scheduler.handle(forged) == []
         assert copy_of(self.watched.scheduler.to_json()) == before
+
+    @precondition(lambda self: self.watched.made and not self.repeats())
+    @rule(data=st.data())
+    def merges_of_the_last_event_come_to_nothing(self, data: st.DataObject) -> None:
+        """The last first; what waits on waits for any merge, where there is one for any."""
+        tiered = isinstance(self.watched.scheduler.policy, Tiered)
+        for commit in reversed(self.watched.made):
+            if data.draw(st.booleans()):
+                tasks = [] if tiered else [fold.task for fold in commit.contributions]
+                waiting = data.draw(st.sets(st.sampled_from(tasks))) if tasks else set()
+                for event in self.watched.fail(commit, waiting):
+                    assert self.twin.handle(event) == []
+        self.watched.made = []
+
+    def repeats(self) -> bool:
+        """Who repeats updates has no sums of which only the whole is seen."""
+        return self.watched.scheduler.settings.repeats_updates
 
     @rule()
     def the_twin_is_restored_from_json(self) -> None:

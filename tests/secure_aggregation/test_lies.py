@@ -77,6 +77,7 @@ def test_a_wrong_share_that_would_be_needed_fails_the_round_and_is_named() -> No
     end = failed(conversation.play())
     assert end.reason.startswith("3 of 5 members revealed right shares; needed: 4")
     assert end.accused == {LIAR: "revealed wrong shares of ['site-00']"}
+    assert end.among == (LIAR,)
 
 
 def test_both_kinds_of_share_of_one_member_are_refused_by_the_server_too() -> None:
@@ -118,6 +119,7 @@ def test_a_dealer_of_another_secret_than_it_published_is_named_and_nothing_opens
     end = failed(conversation.play())
     assert end.reason == f"'{LIAR}' dealt shares of another secret than it published"
     assert end.accused == {LIAR: "dealt shares of another secret than it published"}
+    assert end.among == (LIAR,)
 
 
 def spoils_sealed(message: FromMember) -> FromMember:
@@ -176,6 +178,16 @@ def test_a_vector_that_is_masked_wrongly_fails_the_round_for_all(change: Change)
     conversation = lying(change)
     end = failed(conversation.play())
     assert end.reason.startswith("a mask was left over in the sum; ")
+    assert end.accused == {}
+    assert end.among == conversation.terms.members  # one of them, and nobody knows which
+
+
+def test_who_says_that_shares_are_wrong_may_be_the_liar_itself() -> None:
+    conversation = lying(spoils_sealed)
+    conversation.silent = {"site-04": Phase.INPUTS}
+    end = failed(conversation.play())
+    assert end.reason == ("3 of 5 members sent their vectors; needed: 4. Missing: site-00, site-04")
+    assert end.among == ("site-00", LIAR)
 
 
 @pytest.mark.parametrize(

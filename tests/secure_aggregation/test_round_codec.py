@@ -40,7 +40,7 @@ def test_what_the_server_says_comes_back_with_what_stands_beside_it(talk: Conver
         again, head = to_member(to_bytes(sent.message, certificates={"a": "text"}))
         assert again == sent.message
         assert head["certificates"] == {"a": "text"}
-    failed = RoundFailed(context=b"1", reason="why", accused={"a": "lies"})
+    failed = RoundFailed(context=b"1", reason="why", accused={"a": "lies"}, among=("a", "b"))
     assert to_member(to_bytes(failed))[0] == failed
 
 

@@ -229,7 +229,7 @@ def status(
     run: _Run = "run",
 ) -> None:
     """Show where a run is: version, metrics, and each site's part."""
-    from fedcompass.cli.deploy_progress import measured
+    from fedcompass.cli.deploy_progress import failed_sums, measured
     from fedcompass.deployment.operator.run_view import RunView
     from fedcompass.deployment.server.audit_words import in_words
 
@@ -239,6 +239,8 @@ def status(
     if not view.finished and not in_use(folder):
         state += " (no server is running)"
     print(f"{state}, {view.seconds:.0f} s, version {view.tally.version}{measured(view)}")
+    if view.failed_sum is not None:
+        print(f"{failed_sums(view)}; the last: {(in_words(view.failed_sum) or '').strip()}")
     print(plain_table(*view.table(), left=(0, 1)))
     for line in view.second.values():
         print((in_words(line) or "").strip())

@@ -12,7 +12,7 @@ from fedcompass.runs.curve import metrics_of
 if TYPE_CHECKING:
     from fedcompass.deployment.operator.run_view import RunView
 
-__all__ = ["DeployProgress", "measured"]
+__all__ = ["DeployProgress", "failed_sums", "measured"]
 
 _PLAIN = 5.0  # seconds between plain lines about a run that only goes on
 
@@ -64,7 +64,15 @@ def measured(view: "RunView", *, in_short: bool = False) -> str:
 
 
 def _line(view: "RunView") -> str:
+    failed = f"  {failed_sums(view)}" if view.tally.failed_merges else ""
     return (
         f"{view.seconds:7.1f} s  version {view.tally.version}{measured(view, in_short=True)}  "
-        f"{number_of(view.updates, 'answer')} from {number_of(len(view.sites), 'site')}"
+        f"{number_of(view.updates, 'answer')} from {number_of(len(view.sites), 'site')}{failed}"
     )
+
+
+def failed_sums(view: "RunView") -> str:
+    """How many sums could not be opened, and what that cost."""
+    tally = view.tally
+    lost = number_of(tally.lost_updates, "update")
+    return f"{number_of(tally.failed_merges, 'sum')} failed, {lost} lost"

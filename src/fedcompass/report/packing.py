@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedcompass.runs.tally import is_made
+
 __all__ = ["Packed", "pack"]
 
 _DIGITS = 9
@@ -21,7 +23,7 @@ class Packed:
     """Lines as base64 of gzip.
 
     left_out: how many of the file's lines were left out at its end.
-    kinds: how many of its lines were of each kind of event or command.
+    kinds: how many of its lines were of each kind of event or command; not merges that failed.
     """
 
     text: str
@@ -46,7 +48,8 @@ def pack(records: Iterable[Mapping[str, Any]], limit: int) -> Packed:
         return len(part)
 
     for record in records:
-        kinds[record.get("event") or record.get("command") or ""] += 1
+        if is_made(record):
+            kinds[record.get("event") or record.get("command") or ""] += 1
         if size * 4 / 3 > limit:
             left_out += 1
             continue

@@ -16,6 +16,7 @@ _EVENTS: dict[str, type[Event]] = {
         events.UpdateArrived,
         events.UpdateRefused,
         events.UpdateReturned,
+        events.MergeFailed,
         events.TaskLost,
         events.ClientLost,
         events.DeadlinePassed,

@@ -45,6 +45,7 @@ __all__ = [
     "Span",
     "Tally",
     "idle_share",
+    "is_made",
     "merged_in",
 ]
 
@@ -150,6 +151,11 @@ def _share(ended: list[ClientTally], of: Literal["waiting", "ahead"]) -> float:
     return sum(getattr(c, of) for c in ended) / whole if whole > 0 else 0.0
 
 
+def is_made(commit: Mapping[str, Any]) -> bool:
+    """Whether a `Commit` line is of a merge that was made: its sum, if it was one, was opened."""
+    return "failed" not in commit
+
+
 def merged_in(commit: Mapping[str, Any]) -> list[tuple[ClientId, TaskId, int]]:
     """The updates of a `Commit` line, each with its staleness; not what a secure sum left out."""
     left_out = commit.get("left_out", ())
@@ -164,6 +170,8 @@ class Tally:
 
     rounds: at work, or accepted and not merged yet.
     merged: client updates in all merges.
+    failed_merges: sums that could not be opened; they are not among the merges.
+    lost_updates: accepted ones that no merge will have, since a sum with them failed.
     uploads: answers that came, accepted or not.
     uploads_by_version: how many had come when each version was made, version 1 first.
     spreads: of every group that merged with two answers or more, last minus first arrival over the
@@ -180,6 +188,8 @@ class Tally:
     staleness: Counter[int] = field(default_factory=Counter)
     merges: int = 0
     merged: int = 0
+    failed_merges: int = 0
+    lost_updates: int = 0
     uploads: int = 0
     uploads_by_version: list[int] = field(default_factory=list)
     version: ModelVersion = 0
@@ -225,6 +235,8 @@ class Tally:
             case "ClientLost":
                 self._of(record).left += 1
                 self._leave(record, "away")
+            case "MergeFailed" if self.version >= record["version"]:
+                self.version -= 1  # a merge of the same event was made after it
             case "QuarantineLifted" if self._of(record).doing == "quarantined":
                 self._wait(record)
             case _:
@@ -347,12 +359,16 @@ class Tally:
         tally.budget_spent = "left" in told
 
     def _commit(self, record: Mapping[str, Any]) -> None:
+        for buffer in record["buffers"]:
+            self.due.pop(buffer, None)
+        if not is_made(record):
+            self.failed_merges += 1
+            self.lost_updates += len(record["lost"])
+            return
         self.merges += 1
         contributions = merged_in(record)
         self.merged += len(contributions)
         self.version = record["version"]
-        for buffer in record["buffers"]:
-            self.due.pop(buffer, None)
         self.uploads_by_version.append(self.uploads)
         merged = [self.rounds.pop(task, None) for _, task, _ in contributions]
         together = [r for r in merged if r is not None and r.group in (None, *record["buffers"])]

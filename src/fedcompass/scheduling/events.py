@@ -2,13 +2,14 @@
 
 from typing import TypeAlias
 
-from fedcompass.vocabulary import ClientId, GroupId, Seconds, Steps, TaskId, fact
+from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds, Steps, TaskId, fact
 
 __all__ = [
     "ClientJoined",
     "ClientLost",
     "DeadlinePassed",
     "Event",
+    "MergeFailed",
     "QuarantineLifted",
     "TaskLost",
     "UpdateArrived",
@@ -67,6 +68,18 @@ class UpdateReturned:
 
 
 @fact
+class MergeFailed:
+    """A `Commit` came to nothing: its sum could not be opened, and there is no such version.
+
+    It is told after the event that the merge followed from, before any other; of several merges of
+    one event the last first. What waits on from the merge comes back as `UpdateReturned`.
+    """
+
+    at: Seconds
+    version: ModelVersion
+
+
+@fact
 class TaskLost:
     """A client lives but lost its task (an error, a dead worker); it can be asked again."""
 
@@ -105,6 +118,7 @@ Event: TypeAlias = (
     | UpdateArrived
     | UpdateRefused
     | UpdateReturned
+    | MergeFailed
     | TaskLost
     | ClientLost
     | DeadlinePassed

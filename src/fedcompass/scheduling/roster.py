@@ -1,7 +1,7 @@
 """Who takes part, which task each client holds, and which accepted updates are not merged yet."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fedcompass.scheduling.commands import (
@@ -25,9 +25,9 @@ from fedcompass.vocabulary import (
     TaskId,
 )
 
-__all__ = ["Answered", "Member", "Roster", "Weights"]
+__all__ = ["MOST_HELD", "Answered", "Member", "Roster", "Weights"]
 
-_MOST_HELD = 2
+MOST_HELD = 2
 """Updates of a client that may wait while a merge is held: they start from the same version, and
 each counts in full."""
 
@@ -107,9 +107,13 @@ class Roster:
         self.active_samples += sign * member.samples
         self.active_count += sign
 
+    def active(self) -> Iterator[Member]:
+        """Members that are not in quarantine, in order of joining."""
+        return (member for member in self.members.values() if not member.quarantined)
+
     def idle(self) -> Iterator[Member]:
         """Members that could be given a task, in order of joining."""
-        return (m for m in self.members.values() if m.task is None and not m.quarantined)
+        return (member for member in self.active() if member.task is None)
 
     def start(
         self, member: Member, steps: Steps, at: Seconds, group: GroupId | None = None
@@ -224,11 +228,11 @@ class Roster:
         )
 
     def _are_enough(self, buffers: Iterable[BufferId]) -> bool:
-        """Whether as many clients that have not left as a merge needs have updates in these."""
+        """Whether as many clients that are here as a merge needs have updates in these."""
         if self.merges_singly:
             return True
         clients = {fold.client for buffer in buffers for fold in self.unmerged[buffer]}
-        return len(clients & self.members.keys()) >= self.merge_at_least
+        return sum(one.client in clients for one in self.active()) >= self.merge_at_least
 
     def is_parked(self, member: Member) -> bool:
         """Whether a member must wait until what is held is merged; then it goes through `again`.
@@ -245,7 +249,7 @@ class Roster:
         if not self.held:
             return False
         own = sum(one.client == client for folds in self.unmerged.values() for one in folds)
-        return own >= _MOST_HELD
+        return own >= MOST_HELD
 
     def commit_held(self, at: Seconds) -> list[Commit | Hold]:
         """Merge what is held, if by now enough clients' updates wait for any merge."""
@@ -258,6 +262,16 @@ class Roster:
         for client in free:
             del self.parked[client]
         return [self.members[client] for client in free]
+
+    def undo_merge(self, version: ModelVersion) -> None:
+        """Count a merge as not made; tasks given since start from the model that stood all along.
+
+        Later versions of the same event, and the tasks on them, move down by one.
+        """
+        self.version -= 1
+        for member in self.members.values():
+            if member.task is not None and member.task.version >= version:
+                member.task = replace(member.task, version=member.task.version - 1)
 
     def take_back(self, returned: UpdateReturned) -> None:
         """Let an update that a merge left out wait among those for any merge."""

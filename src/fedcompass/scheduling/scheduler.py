@@ -10,6 +10,7 @@ from fedcompass.scheduling.events import (
     ClientLost,
     DeadlinePassed,
     Event,
+    MergeFailed,
     QuarantineLifted,
     TaskLost,
     UpdateArrived,
@@ -45,8 +46,8 @@ class Scheduler:
     def handle(self, event: Event) -> list[Command]:
         """Take in one event and return what to do about it, in order.
 
-        Deadlines that are due before the event's time are carried out first. `UpdateReturned` gives
-        no commands.
+        Deadlines that are due before the event's time are carried out first. `UpdateReturned` and
+        `MergeFailed` give no commands.
 
         Raises:
             EventRefused: the event is impossible; nothing was changed.
@@ -54,7 +55,7 @@ class Scheduler:
         self._check(event)
         if event.at > self.now:
             self.now = event.at
-        if isinstance(event, UpdateReturned):  # within a merge: what follows waits for an event
+        if isinstance(event, UpdateReturned | MergeFailed):  # what follows waits for an event
             return self._react(event)
         overdue: list[Command] = []
         if self.policy.next_deadline < event.at - INSTANT:
@@ -84,6 +85,9 @@ class Scheduler:
                 return self._on_refused(event)
             case UpdateReturned():
                 self.roster.take_back(event)
+                return []
+            case MergeFailed():
+                self.roster.undo_merge(event.version)
                 return []
             case TaskLost():
                 return self._lose_task(self.roster.members[event.client], event.at)
@@ -151,6 +155,8 @@ class Scheduler:
                     )
             case DeadlinePassed():
                 self._check_deadline(event)
+            case MergeFailed():
+                self._check_made(event)
             case UpdateRefused() | UpdateReturned():
                 pass  # any client: unknown ones are refused too
             case _:
@@ -169,6 +175,13 @@ class Scheduler:
             raise EventRefused(
                 f"client {event.client!r} reports {event.steps_done} steps for task "
                 f"{event.task}; allowed: 0 to {given.steps}."
+            )
+
+    def _check_made(self, event: MergeFailed) -> None:
+        if not 1 <= event.version <= self.version:
+            raise EventRefused(
+                f"the merge of version {event.version} cannot have failed at t={event.at:g}s: the "
+                f"version is {self.version}. Send MergeFailed for a Commit, before the next event."
             )
 
     def _check_deadline(self, event: DeadlinePassed) -> None:

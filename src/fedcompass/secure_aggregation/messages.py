@@ -196,14 +196,16 @@ class PhaseClosed:
 
 @fact
 class RoundFailed:
-    """Nothing was opened, to nobody; the updates wait for the next merge.
+    """Nothing was opened, to nobody. Who has revealed shares offers its updates to no other sum.
 
     accused: who sent something wrong, and what.
+    among: one of these did not do what it should; empty: too few stayed, and nobody was wrong.
     """
 
     context: bytes
     reason: str
     accused: dict[ClientId, str]
+    among: tuple[ClientId, ...]
 
 
 @fact

@@ -1,6 +1,6 @@
 """The server's side of one round: it forwards, adds up what is masked, and opens the sum alone."""
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import assert_never
 
 import numpy as np
@@ -61,6 +61,7 @@ class ServerRound:
         self._awaited = dict.fromkeys(terms.members)  # may still answer in this phase
         self._lost: dict[ClientId, None] = {}  # answer in no later phase either
         self._accused: dict[ClientId, str] = {}
+        self._wrong: dict[ClientId, None] = {}  # they, or who accused them
         self._keys: dict[ClientId, KeysAdvertised] = {}
         self._roster: KeyRoster | None = None  # known once the phase of keys is over
         self._dealt: dict[ClientId, SharesDealt] = {}
@@ -118,6 +119,7 @@ class ServerRound:
             )
         said = f"{aborted.member!r} says: the shares it dealt are not those it published"
         self._accused[aborted.accused] = said
+        self._wrong |= dict.fromkeys((aborted.accused, aborted.member))
         self._lose(aborted.member)
 
     def _lose(self, member: ClientId) -> None:
@@ -179,6 +181,7 @@ class ServerRound:
         ]
         if wrong:
             self._accused[me] = f"revealed wrong shares of {wrong}"
+            self._wrong[me] = None
         else:
             self._revealed[me] = revealed
 
@@ -212,7 +215,7 @@ class ServerRound:
                 return self._open()
 
     def _list_keys(self) -> list[ServerOutput]:
-        if problem := self._too_few(self._keys, "sent keys"):
+        if problem := self._too_few(self._keys, self.terms.members, "sent keys"):
             return problem
         keys = tuple(self._keys[member] for member in sorted(self._keys))
         self._roster = KeyRoster(self.terms, keys)
@@ -220,7 +223,7 @@ class ServerRound:
         return self._enter(Phase.SHARES, dict.fromkeys(self._roster.members, listed))
 
     def _deliver_shares(self) -> list[ServerOutput]:
-        if problem := self._too_few(self._dealt, "dealt shares"):
+        if problem := self._too_few(self._dealt, self._keys, "dealt shares"):
             return problem
         dealers = tuple(sorted(self._dealt))
         self._dealt = {dealer: self._dealt[dealer] for dealer in dealers}
@@ -242,7 +245,7 @@ class ServerRound:
         )
 
     def _list_survivors(self) -> list[ServerOutput]:
-        if problem := self._too_few(self._survivors, "sent their vectors"):
+        if problem := self._too_few(self._survivors, self._dealt, "sent their vectors"):
             return problem
         names = tuple(sorted(self._survivors))
         if not self._known_roster.graph.is_connected(names):
@@ -251,14 +254,14 @@ class ServerRound:
         return self._enter(Phase.CONFIRMATIONS, dict.fromkeys(names, listed))
 
     def _list_confirmations(self) -> list[ServerOutput]:
-        if problem := self._too_few(self._signatures, "confirmed the survivors"):
+        if problem := self._too_few(self._signatures, self._survivors, "confirmed the survivors"):
             return problem
         signatures = {member: self._signatures[member] for member in sorted(self._signatures)}
         listed = ConfirmationsListed(context=self._context, signatures=signatures)
         return self._enter(Phase.REVEALS, dict.fromkeys(signatures, listed))
 
     def _open(self) -> list[ServerOutput]:
-        if problem := self._too_few(self._revealed, "revealed right shares"):
+        if problem := self._too_few(self._revealed, self._signatures, "revealed right shares"):
             return problem
         survivors = tuple(sorted(self._survivors))
         try:
@@ -266,7 +269,8 @@ class ServerRound:
                 self._known_roster, self._total, tuple(self._dealt), survivors, self._revealed
             )
         except SumDoesNotOpen as unopened:
-            return self._fail(unopened.reason, unopened.accused)
+            among = tuple(unopened.accused) or survivors
+            return self._fail(unopened.reason, unopened.accused, among)
         self.phase = Phase.OVER
         accused = self._accused.copy()
         return [SumOpened(context=self._context, members=survivors, values=values, accused=accused)]
@@ -277,19 +281,31 @@ class ServerRound:
         self._awaited = {member: None for member in messages if member not in self._lost}
         return [Send(to=member, message=messages[member]) for member in self._awaited]
 
-    def _too_few(self, answered: Mapping[ClientId, object], did: str) -> list[ServerOutput]:
+    def _too_few(
+        self, answered: Collection[ClientId], asked: Collection[ClientId], did: str
+    ) -> list[ServerOutput]:
         if len(answered) >= self.terms.threshold:
             return []
+        missing = sorted(member for member in asked if member not in answered)
         return self._fail(
-            f"{len(answered)} of {len(self.terms.members)} members {did}; "
-            f"needed: {self.terms.threshold}. Let the updates wait for the next merge"
+            f"{len(answered)} of {len(self.terms.members)} members {did}; needed: "
+            f"{self.terms.threshold}. Missing: {', '.join(missing) or 'those who left before'}",
+            among=tuple(sorted(self._wrong)),
         )
 
-    def _fail(self, reason: str, accused: dict[ClientId, str] | None = None) -> list[ServerOutput]:
+    def _fail(
+        self,
+        reason: str,
+        accused: dict[ClientId, str] | None = None,
+        among: tuple[ClientId, ...] = (),
+    ) -> list[ServerOutput]:
         self.phase = Phase.OVER
         self._awaited.clear()
         failed = RoundFailed(
-            context=self._context, reason=reason, accused=self._accused | (accused or {})
+            context=self._context,
+            reason=reason,
+            accused=self._accused | (accused or {}),
+            among=among,
         )
         there = [member for member in self.terms.members if member not in self._lost]
         return [*(Send(to=member, message=failed) for member in there), failed]

@@ -28,7 +28,7 @@ from fedcompass.secure_aggregation.terms import Terms, terms_for
 from fedcompass.secure_aggregation.vectors import WaitingUpdate, weighted_vector
 from fedcompass.settings.secure import SecureSettings
 from fedcompass.summed_merges import Asked, OpenedSum, state_of_sum, summed_length
-from fedcompass.vocabulary import ClientId, ModelVersion, Seconds, TaskId, fact
+from fedcompass.vocabulary import ClientId, Seconds, TaskId, fact
 
 __all__ = ["MaskedSums", "RoundCost", "open_locally"]
 
@@ -59,7 +59,7 @@ class MaskedSums:
         assert update is not None  # simulated clients are here
         self._kept[task] = update.to("cpu").clone()
 
-    def opened(self, version: ModelVersion, asked: Asked) -> OpenedSum:
+    def opened(self, number: int, asked: Asked) -> OpenedSum:
         """Let those asked mask their updates, and open the sum.
 
         Raises:
@@ -72,7 +72,7 @@ class MaskedSums:
             self._check_clip(client, vectors[client])
         terms = terms_for(
             "simulation",
-            version,
+            number,
             tuple(vectors),
             summed_length(self._like),
             clip=self._settings.clip,

@@ -19,7 +19,12 @@ from fedcompass.runs.files import FolderLock
 from fedcompass.runs.journal import FileJournal
 from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import Commit, Fold
-from fedcompass.scheduling.events import ClientJoined, UpdateArrived, UpdateRefused
+from fedcompass.scheduling.events import (
+    ClientJoined,
+    MergeFailed,
+    UpdateArrived,
+    UpdateRefused,
+)
 
 APP = """
 import torch
@@ -344,6 +349,27 @@ def test_status_shows_each_site(project: Path) -> None:
         "site   last      updates  steps  at (s)",
         "north  accepted        1     20       5",
         "south  refused         0      0       6",
+    ]
+
+
+def test_status_says_that_a_sum_failed_who_took_part_and_what_is_lost(project: Path) -> None:
+    write_run(project / "run")
+    with (project / "run" / "audit.jsonl").open("w") as audit:
+        facts = {"version": 2, "members": ["east", "north", "south"], "lost": [["south", 2]]}
+        why = "a mask was left over"
+        audit.write(json.dumps({"at": 8.0, "what": "sum failed", **facts, "why": why}) + "\n")
+    journal = project / "run" / "journal.jsonl"
+    with closing(FileJournal(journal, {}, resume_at=journal.stat().st_size)) as lines:
+        fold = Fold(at=8.0, client="south", task=2, buffer=1, staleness=0, steps=20, share=1.0)
+        lines.command(
+            Commit(at=8.0, buffers=(1,), version=2, contributions=(fold,)), failed=why, lost=[2]
+        )
+        lines.event(MergeFailed(at=8.0, version=2))
+    _, told = run("status", str(project))
+    assert told.splitlines()[:2] == [
+        "not finished (no server is running), 8 s, version 1  accuracy 75.0%  loss 0.5",
+        "1 sum failed, 1 update lost; the last: 8.0 s  a sum of east, north, south failed; updates "
+        "lost: south's 2: a mask was left over",
     ]
 
 

@@ -224,7 +224,8 @@ def test_the_server_of_a_secure_demo_sees_no_single_update_whoever_is_killed(
     counted = [task for _, task, _ in merged if task not in left_out]
     assert len(counted) == len(set(counted)), "an update was merged twice"
     versions = range(1, done.summary["global_updates"] + 1)
-    assert [line["version"] for line in commits] == list(versions)
+    made = [line["version"] for line in commits if "failed" not in line]
+    assert made == list(versions)
     replay(run / "journal.jsonl")
 
 

@@ -38,11 +38,12 @@ class Sites:
         self.rounds.append(terms.merge)
         end: SumOpened | RoundFailed
         if self.fails:
-            end = RoundFailed(context=b"", reason="2 of 4 members", accused={"a": "lies"})
+            end = RoundFailed(context=b"", reason="2 of 4 members", accused={}, among=("a",))
         else:
             values = np.full(terms.length, 0.25 * len(begins))
             end = SumOpened(context=b"", members=terms.members, values=values, accused={})
-        return RoundResult(end, self.lost, 10, 20, 0.5)
+        accused = {"a": "lies"} if self.fails else {}
+        return RoundResult(end, self.lost, 10, 20, 0.5, accused)
 
 
 def sums(folder: Path, transport: Sites) -> SiteSums:
@@ -116,10 +117,24 @@ def test_a_round_that_failed_says_why_and_who(tmp_path: Path) -> None:
     opened = sums(tmp_path, transport).opened(1, ASKED)
     assert opened.sums is None
     assert list(opened.lost) == [2]
-    assert opened.notes["masked"]["failed"] == "2 of 4 members"
+    assert opened.failed == "2 of 4 members"
+    assert sorted(opened.clients) == ["a", "b", "c", "d"]  # took part
     assert opened.notes["masked"]["accused"] == {"a": "lies"}
     again = sums(tmp_path, transport).opened(1, ASKED)
     assert (again.sums, list(again.lost), len(transport.rounds)) == (None, [2], 1)
+    assert (again.failed, list(again.clients)) == (opened.failed, list(opened.clients))
+
+
+def test_a_merge_that_is_tried_again_after_a_failed_sum_has_a_round_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """Of the same updates, where nobody has revealed any: it is another merge that is tried."""
+    transport = Sites()
+    transport.fails = True
+    sums(tmp_path, transport).opened(1, ASKED)
+    transport.fails = False
+    assert sums(tmp_path, transport).opened(2, ASKED).sums is not None
+    assert transport.rounds == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["fedasync", "fedat"])

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import grpc
@@ -42,6 +43,7 @@ from fedcompass.errors import MessageRefused, WireError
 from fedcompass.secure_aggregation.messages import (
     ConfirmationsListed,
     FromMember,
+    InputMasked,
     KeysListed,
     RoundFailed,
     SharesDealt,
@@ -290,6 +292,66 @@ def test_a_site_that_deals_wrong_shares_is_named_and_no_wrong_sum_is_opened(
             assert isinstance(result.end, RoundFailed)
             assert "east" in result.end.accused
             assert all(made.kept(name).update("trial", 1) is not None for name in NAMES)
+
+    play(scene())
+
+
+def test_a_false_vector_spends_the_updates_of_all_who_revealed_shares_for_its_sum(
+    five: Papers, tmp_path: Path
+) -> None:
+    """They are lost: a second sum with them, over other members, would give single ones away."""
+
+    def lie(masked: InputMasked) -> dict[str, Any]:
+        return {"words": masked.words[::-1].copy()}
+
+    async def scene() -> None:
+        async with federation(five, tmp_path) as made:
+            hook(made.member("east"), lying(InputMasked, lie))
+            result = await made.sum()
+            assert isinstance(result.end, RoundFailed)
+            assert result.end.reason.startswith("a mask was left over in the sum")
+            assert (result.accused, result.among) == ({}, list(NAMES))
+            assert result.lost == [1] * 5
+            await until(lambda: all(made.kept(n).update("trial", 1) is None for n in NAMES))
+
+    play(scene())
+
+
+def test_a_vector_of_another_size_names_its_sender_and_the_others_updates_stay(
+    five: Papers, tmp_path: Path
+) -> None:
+    def lie(masked: InputMasked) -> dict[str, Any]:
+        return {"words": masked.words[:-1]}
+
+    async def scene() -> None:
+        async with federation(five, tmp_path) as made:
+            hook(made.member("east"), lying(InputMasked, lie))
+            hook(made.member("north"), lying(InputMasked, lie))
+            result = await made.sum()
+            assert isinstance(result.end, RoundFailed)
+            assert result.accused.keys() == {"east", "north"}
+            assert result.accused["east"].startswith("the masked vector of 'east' is uint32[3000")
+            assert result.among == ["east", "north"]
+            assert result.lost == []
+            assert any("east: in merge 1" in notice for notice in made.server.notices)
+            assert all(made.kept(n).update("trial", 1) is not None for n in NAMES)
+
+    play(scene())
+
+
+def test_a_site_that_is_too_slow_for_a_phase_is_not_accused(five: Papers, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with federation(five, tmp_path) as made:
+            usual = made.member("east")._answers
+
+            def slow(raw: bytes, begin: Begin) -> list[FromMember]:
+                sleep(3.0)
+                return usual(raw, begin)
+
+            made.member("east")._answers = slow  # type: ignore[method-assign]
+            result = await made.sum(seconds=1.5)
+            assert_sum_of(result, NAMES[1:])
+            assert result.accused == {}
 
     play(scene())
 

@@ -31,6 +31,7 @@ class RunView:
     seconds: Seconds = 0.0
     metrics: dict[str, Any] = field(default_factory=dict)  # of the newest evaluation
     second: dict[ClientId, dict[str, Any]] = field(default_factory=dict)  # "second process" lines
+    failed_sum: dict[str, Any] | None = None  # the audit log's line of the last one
     _audit: GrowingFile = field(init=False)
     _rows: GrowingFile = field(init=False)
     _journal: GrowingFile = field(init=False)
@@ -91,6 +92,8 @@ class RunView:
         self.seconds = max(self.seconds, at)
         if line.get("what") == "second process":
             self.second[line["who"]] = line
+        if line.get("what") == "sum failed":
+            self.failed_sum = line
         if "who" in line:
             left = "left" in line.get("privacy", {})
             state = "budget spent" if left else line.get("what", "")

@@ -16,6 +16,7 @@ from fedcompass.scheduling.events import (
     ClientLost,
     DeadlinePassed,
     Event,
+    MergeFailed,
     QuarantineLifted,
     TaskLost,
     UpdateArrived,
@@ -65,8 +66,14 @@ class Audit:
             self._add(what, event.at, {**facts, **notes})
 
     def command(self, command: Command, **notes: Any) -> None:
-        """A line about a merge or a quarantine."""
+        """Lines about a merge, made or not, and who was wrong in it, or about a quarantine."""
+        for who, why in notes.get("masked", {}).get("accused", {}).items():
+            self._add("accused", command.at, {"who": who, "why": one_line(why)})
         match command:
+            case Commit(at=at, version=version, contributions=folds) if "failed" in notes:
+                lost = [[f.client, f.task] for f in folds if f.task in notes["lost"]]
+                why = {"members": notes["members"], "lost": lost, "why": one_line(notes["failed"])}
+                self._add("sum failed", at, {"version": version, **why})
             case Commit(at=at, version=version, contributions=folds):
                 left_out = notes.get("left_out", ())
                 sources = [[f.client, f.task, f.staleness] for f in folds if f.task not in left_out]
@@ -135,5 +142,5 @@ def _told(event: Event) -> tuple[str, dict[str, Any]] | None:
             return "readmitted", {"who": client, **({} if by is None else {"by": by})}
         case UpdateReturned(client=client, task=task):
             return "waits", {"who": client, "task": task, "why": "it was not in the sum"}
-        case DeadlinePassed():
+        case DeadlinePassed() | MergeFailed():  # the failed merge has a line of its own
             return None

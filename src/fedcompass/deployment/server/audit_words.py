@@ -12,6 +12,8 @@ _TOLD = (
     "refused",
     "task lost",
     "quarantined",
+    "sum failed",
+    "accused",
     "readmitted",
     "not readmitted",
     "resumed",
@@ -32,6 +34,10 @@ def in_words(line: dict[str, Any]) -> str | None:
     if what == "resumed":
         run = f"run {line['run']}" if "run" in line else "the run"
         return f"{at}  {run} resumed at version {line.get('version', '?')}"
+    if what == "sum failed":
+        lost = ", ".join(f"{client}'s {task}" for client, task in line["lost"]) or "none"
+        took_part = f" of {', '.join(line['members'])}" if line["members"] else ""
+        return f"{at}  a sum{took_part} failed; updates lost: {lost}: {line['why']}"
     who = line.get("who") or (f"node {line['node']}" if "node" in line else "")
     why = line.get("reason") or line.get("why") or ""
     by = f" by {line['by']}" if "by" in line else ""

@@ -86,6 +86,8 @@ class Summary:
             "global_updates": self.global_updates,
             "local_steps": sum(site.steps for site in self.tally.clients.values()),
             **counted(self.tally, self.seconds, self.pending),
+            **({"failed_merges": self.tally.failed_merges} if self.tally.failed_merges else {}),
+            **({"lost_updates": self.tally.lost_updates} if self.tally.lost_updates else {}),
             "arrival_spread": self.arrival_spread,
             "arrival_spreads": self.tally.spreads,
             "sites": {client: _site_row(site) for client, site in self.sites.items()},

@@ -1,7 +1,7 @@
 """Sums of what sites keep: a secure round for every merge, and its outcome on disk before its use.
 
-`sums/VERSION.safetensors` has a merge's sum until a checkpoint covers it; `sums/rounds` counts the
-rounds, so that none is ever opened twice.
+`sums/NUMBER.safetensors` has what came of a merge, by its number among those that were tried, until
+a checkpoint covers it; `sums/rounds` counts the rounds, so that none is ever opened twice.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from fedcompass.secure_aggregation.messages import SumOpened
 from fedcompass.secure_aggregation.terms import terms_for
 from fedcompass.settings.secure import SecureSettings
 from fedcompass.summed_merges import Asked, OpenedSum, state_of_sum, summed_length
-from fedcompass.vocabulary import FEWEST_IN_A_SUM, ClientId, ModelVersion, Seconds, TaskId
+from fedcompass.vocabulary import FEWEST_IN_A_SUM, ClientId, Seconds, TaskId
 
 __all__ = ["SiteSums", "SumTransport"]
 
@@ -74,20 +74,22 @@ class SiteSums:
     def keep(self, client: ClientId, task: TaskId, update: FlatState | None) -> None:
         """The site has it."""
 
-    def opened(self, version: ModelVersion, asked: Asked) -> OpenedSum:
+    def opened(self, number: int, asked: Asked) -> OpenedSum:
         """The sum of those that are connected; after a crash, the one that was opened before it.
 
         Raises:
             CheckpointError: it cannot be written; the merge has not happened.
         """
-        known = self._known(version, asked)
+        known = self._known(number, asked)
         if known is not None:
             return known
         connected = {str(node) for node in self._transport.nodes()}
         members = {client: tasks for client, tasks in asked.items() if client in connected}
-        result = self._round(members) if len(members) >= FEWEST_IN_A_SUM else None
-        outcome = OpenedSum(None) if result is None else self._outcome(result)
-        self._save(version, asked, outcome)
+        if len(members) >= FEWEST_IN_A_SUM:
+            outcome = self._outcome(self._round(members), members)
+        else:
+            outcome = OpenedSum(None, failed=_too_few(len(members), len(asked)))
+        self._save(number, asked, outcome)
         return outcome
 
     def _round(self, members: Asked) -> RoundResult:
@@ -111,37 +113,37 @@ class SiteSums:
         write_whole(path, f"{number}\n")
         return number
 
-    def _outcome(self, result: RoundResult) -> OpenedSum:
+    def _outcome(self, result: RoundResult, members: Asked) -> OpenedSum:
         cost: dict[str, Any] = {
             "bytes_up": result.received,
             "bytes_down": result.sent,
             "seconds": round(result.seconds, 3),
         }
         end = result.end
+        if result.accused:
+            cost |= {"accused": dict(result.accused)}
         if not isinstance(end, SumOpened):
-            why = {"failed": end.reason, **({"accused": end.accused} if end.accused else {})}
-            return OpenedSum(None, lost=result.lost, notes={"masked": cost | why})
-        if end.accused:
-            cost |= {"accused": end.accused}
+            return OpenedSum(None, tuple(members), result.lost, {"masked": cost}, end.reason)
         sums = state_of_sum(end.values, self._like)
-        return OpenedSum(sums, end.members, result.lost, {"masked": cost})
+        return OpenedSum(sums, end.members, result.lost, notes={"masked": cost})
 
-    def _path(self, version: ModelVersion) -> Path:
-        return self._folder / f"{version}.safetensors"
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.safetensors"
 
-    def _save(self, version: ModelVersion, asked: Asked, outcome: OpenedSum) -> None:
+    def _save(self, number: int, asked: Asked, outcome: OpenedSum) -> None:
         tensors = {} if outcome.sums is None else named_state("sum", outcome.sums)
         facts = {
             "run": self.run,
             "asked": _tasks(asked),
             "clients": list(outcome.clients),
             "lost": list(outcome.lost),
+            "failed": outcome.failed,
             "notes": dict(outcome.notes),
         }
-        save_checkpoint(self._path(version), tensors, facts)
+        save_checkpoint(self._path(number), tensors, facts)
 
-    def _known(self, version: ModelVersion, asked: Asked) -> OpenedSum | None:
-        path = self._path(version)
+    def _known(self, number: int, asked: Asked) -> OpenedSum | None:
+        path = self._path(number)
         if not path.exists():
             return None
         saved = load_checkpoint(path)
@@ -149,9 +151,10 @@ class SiteSums:
         if facts.get("run") != self.run or facts.get("asked") != _tasks(asked):
             return None  # of a merge that came to nothing: its updates cannot be offered again
         try:
-            opened = bool(facts["clients"])
-            sums = restored_state(saved.tensors, "sum", self._like) if opened else None
-            return OpenedSum(sums, facts["clients"], facts["lost"], facts["notes"])
+            names = "clients", "lost", "failed", "notes"
+            clients, lost, failed, notes = (facts[name] for name in names)
+            sums = None if failed else restored_state(saved.tensors, "sum", self._like)
+            return OpenedSum(sums, clients, lost, notes, failed)
         except KeyError as error:
             raise CheckpointError(f"{path} is incomplete: {error!r}; restore a backup") from None
 
@@ -166,6 +169,10 @@ class SiteSums:
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Nothing to take over."""
+
+
+def _too_few(connected: int, asked: int) -> str:
+    return f"{connected} of {asked} sites are connected; {FEWEST_IN_A_SUM} or more are needed"
 
 
 def _tasks(asked: Asked) -> list[TaskId]:

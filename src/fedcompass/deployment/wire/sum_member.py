@@ -101,7 +101,9 @@ async def _read(call: Any) -> bytes | None:
         async with asyncio.timeout(_PATIENCE):
             return await read_whole(call.read, _MOST_BYTES)
     except TimeoutError:
-        raise WireError("a sum was not opened in time; its updates wait for the next") from None
+        raise WireError(
+            "a sum was not opened in time; updates that were not revealed wait for the next"
+        ) from None
 
 
 async def _send(call: Any, message: bytes) -> None:

@@ -2,14 +2,15 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from time import process_time
 from typing import Any
 
 import grpc
 
 from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.sum_parts import Begin, parts_of, read_lacking, read_whole
 from fedcompass.deployment.wire.visitors import Context, NotAdmitted, Visitor
 from fedcompass.errors import MessageRefused, WireError
@@ -38,9 +39,12 @@ _ID_BYTES = 64
 class RoundResult:
     """How a round ended.
 
-    lost: tasks whose updates a member says it has no more.
+    lost: tasks whose updates no other sum will have: their members say that they have them no
+        more, or have revealed shares of a sum that failed.
     received, sent: bytes at the server.
     seconds: of CPU at the server.
+    accused: who sent something wrong, and what.
+    among: of a sum that failed: one of these was wrong; empty: nobody was, as far as can be told.
     """
 
     end: SumOpened | RoundFailed
@@ -48,6 +52,8 @@ class RoundResult:
     received: int
     sent: int
     seconds: Seconds
+    accused: Mapping[ClientId, str] = field(default_factory=dict)
+    among: Collection[ClientId] = ()
 
 
 class SumRound:
@@ -79,6 +85,8 @@ class SumRound:
         self._certificates: dict[ClientId, str] = {}
         self._lost: list[TaskId] = []
         self._revealed: set[ClientId] = set()  # have done their part
+        self._spent: set[ClientId] = set()  # have sent shares, right or wrong
+        self._refused: dict[ClientId, str] = {}  # who sent what cannot be right
         self._one_at_a_time = asyncio.Lock()
         self._moved = asyncio.Event()  # another phase, or the end
         self._received, self._sent, self._seconds = 0, 0, 0.0
@@ -96,9 +104,16 @@ class SumRound:
         while not self._end.done():
             await self._close_phase(phase_seconds)
         end = self._end.result()
-        for who, why in end.accused.items():
+        accused, among, lost = {**self._refused, **end.accused}, set[ClientId](), self._lost
+        for who, why in accused.items():
             self._notice(who, f"{who}: in merge {self._terms.merge} of {self._terms.run}: {why}")
-        return RoundResult(end, self._lost, self._received, self._sent, self._seconds)
+        if isinstance(end, RoundFailed):
+            among = {*end.among, *self._refused}
+            spent = (task for member in self._spent for task in self._begins[member].tasks)
+            lost = [*lost, *spent]
+        return RoundResult(
+            end, lost, self._received, self._sent, self._seconds, accused, sorted(among)
+        )
 
     async def _close_phase(self, patience: Seconds) -> None:
         """Wait until all have done their part of the phase, and close it when its time is up."""
@@ -144,7 +159,9 @@ class SumRound:
             done, _pending = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
             for work in done:
                 work.result()  # raises what ended it
-        except MessageRefused as refused:
+        except (MessageRefused, WireError) as refused:
+            if member in self._machine.awaited:  # else it came too late
+                self._refused[member] = one_line(str(refused))
             raise WireError(str(refused)) from None
         finally:
             for work in works:
@@ -167,6 +184,8 @@ class SumRound:
             if isinstance(message, KeysAdvertised):
                 certificate = context.auth_context()["x509_pem_cert"][0]
                 self._certificates[member] = certificate.decode()
+            if isinstance(message, SharesRevealed):
+                self._spent.add(member)  # before the last of them ends the round
             await self._feed(message)
             if isinstance(message, SharesRevealed):
                 self._revealed.add(member)

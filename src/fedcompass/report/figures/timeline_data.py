@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcompass.runs.journal import read_journal
-from fedcompass.runs.tally import LocalRound, Span, Tally, merged_in
+from fedcompass.runs.tally import LocalRound, Span, Tally, is_made, merged_in
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Seconds
 
 __all__ = ["Deadline", "MergeMark", "Timeline", "read_timeline", "timeline_of"]
@@ -48,7 +48,7 @@ class Timeline:
     def take_line(self, record: Mapping[str, Any]) -> None:
         """Take in the next line's merge or deadline."""
         match record.get("command"):
-            case "Commit":
+            case "Commit" if is_made(record):
                 stale = tuple((client, u) for client, _, u in merged_in(record))
                 self.merges.append(MergeMark(record["at"], record["version"], stale))
             case "SetDeadline":

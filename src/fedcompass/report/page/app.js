@@ -53,7 +53,7 @@ function summary() {
   return wrong ? [wrong, ...told] : told;
 }
 
-/** What went wrong: runs that broke off, updates that were no numbers. */
+/** What went wrong: runs that broke off, updates that were no numbers, sums that were not opened. */
 function troubles() {
   const many = state.runs.length > 1;
   const off = state.runs.filter((run) => run.brokeOff);
@@ -69,6 +69,13 @@ function troubles() {
     const count = refused.reduce((sum, run) => sum + run.notFinite, 0);
     const who = many ? ` (${refused.map((run) => runLabel(state, run)).join("; ")})` : "";
     words.push(`${counted(count, "update")} refused for NaN or infinity${who}.`);
+  }
+  for (const run of state.runs.filter((one) => one.failures.length)) {
+    const lost = run.failures.reduce((sum, failure) => sum + failure.lost, 0);
+    const { at, members } = run.failures[run.failures.length - 1];
+    const took = members.length ? ` of ${members.join(", ")}` : "";
+    const label = many ? `${runLabel(state, run)}: ` : "";
+    words.push(`${label}${counted(run.failures.length, "sum")} could not be opened, ${counted(lost, "update")} lost; the last${took} at ${run.scale.text(at)}.`);
   }
   return words.join(" ");
 }

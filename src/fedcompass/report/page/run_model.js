@@ -16,6 +16,8 @@ class RunModel {
   tasks = new Map();
   /** @type {Merge[]} */
   merges = [];
+  /** Sums that could not be opened. @type {{ at: number, members: string[], lost: number }[]} */
+  failures = [];
   /** @type {Deadline[]} */
   deadlines = [];
   /** The lanes of each group's tasks. @type {Map<number, Set<Lane>>} */
@@ -180,6 +182,10 @@ class RunModel {
   /** @param {JournalEvent} record */
   takeEvent(record) {
     if (record.at > this.now) this.now = record.at;
+    if (record.event === "MergeFailed") {
+      const last = this.merges.at(-1); // a merge of the same event was made after the one that failed
+      if (last && last.version >= record.version) last.version -= 1;
+    }
     if (!("client" in record)) return;
     const lane = this.lane(record.client);
     switch (record.event) {
@@ -230,13 +236,7 @@ class RunModel {
         this.lane(record.client).weight += record.weight ?? 0;
         break;
       case "Commit":
-        for (const buffer of record.buffers) this.due.delete(buffer);
-        this.merges.push({
-          at: record.at,
-          version: record.version,
-          group: record.buffers.find((buffer) => buffer > 0) ?? null,
-          contributions: record.contributions.filter(([, task]) => !record.left_out?.includes(task)),
-        });
+        this.commit(record);
         break;
       case "SetDeadline":
         this.deadlines.push({ at: record.at, group: record.group });
@@ -249,6 +249,21 @@ class RunModel {
         break;
       }
     }
+  }
+
+  /** @param {Commit} record */
+  commit(record) {
+    for (const buffer of record.buffers) this.due.delete(buffer);
+    if (record.failed !== undefined) {
+      this.failures.push({ at: record.at, members: record.members ?? [], lost: record.lost?.length ?? 0 });
+      return;
+    }
+    this.merges.push({
+      at: record.at,
+      version: record.version,
+      group: record.buffers.find((buffer) => buffer > 0) ?? null,
+      contributions: record.contributions.filter(([, task]) => !record.left_out?.includes(task)),
+    });
   }
 
   /** @param {Lane} lane @param {StartTraining} record */

@@ -95,7 +95,8 @@ type JournalEvent =
   | { event: "ClientLost"; at: number; client: string }
   | { event: "DeadlinePassed"; at: number; group: number }
   | { event: "QuarantineLifted"; at: number; client: string }
-  | { event: "UpdateReturned"; at: number; client: string; task: number };
+  | { event: "UpdateReturned"; at: number; client: string; task: number }
+  | { event: "MergeFailed"; at: number; version: number };
 
 interface Arrival {
   event: "UpdateArrived";
@@ -157,6 +158,12 @@ interface Commit {
   contributions: Contribution[];
   /** Tasks whose updates a secure sum did not have. */
   left_out?: number[];
+  /** Why its sum could not be opened: it is no merge. */
+  failed?: string;
+  /** Who took part in that sum. */
+  members?: string[];
+  /** Tasks whose updates no merge will have, since that sum failed. */
+  lost?: number[];
 }
 
 type Contribution = [client: string, task: number, staleness: number];

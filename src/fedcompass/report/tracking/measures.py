@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedcompass.runs.curve import metrics_of
-from fedcompass.runs.tally import Tally, merged_in
+from fedcompass.runs.tally import Tally, is_made, merged_in
 from fedcompass.vocabulary import Seconds
 
 __all__ = ["Point", "evaluation_point", "journal_point", "summary_metrics"]
@@ -59,7 +59,7 @@ def summary_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
 def journal_point(tally: Tally, record: Mapping[str, Any]) -> Point | None:
     """Take the journal's next line into the tally; the metrics of a merge, None of other lines."""
     tally.take(record)
-    if record.get("command") != "Commit":
+    if record.get("command") != "Commit" or not is_made(record):
         return None
     clients = tally.clients.values()
     staleness = [u for _, _, u in merged_in(record)]
