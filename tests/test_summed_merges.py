@@ -1,6 +1,8 @@
 """Merges by sums: what a sum leaves out waits or is lost, and nothing is counted twice."""
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Callable, Collection, Mapping
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from fedcompass.runs.codec import event_from_json
 from fedcompass.runs.tally import Tally
 from fedcompass.scheduling.commands import StartTraining
 from fedcompass.strategies import secured
-from fedcompass.summed_merges import Asked, OpenedSum
+from fedcompass.summed_merges import Asked, OpenedSum, SpoilerSearch
 from fedcompass.vocabulary import ClientId, TaskId
 
 
@@ -250,3 +252,53 @@ def test_an_update_that_is_not_finite_is_refused_by_its_own_client() -> None:
         tensors=FlatState(torch.full((3,), torch.nan), torch.zeros(1), torch.tensor([0])),
     )
     assert made.receive(1.0, update).refused is not None
+
+
+@pytest.mark.parametrize(("clients", "most_failures"), [(4, 4), (5, 4), (8, 4), (9, 5), (20, 6)])
+def test_who_always_spoils_sums_is_found_after_few_of_them(
+    clients: int, most_failures: int
+) -> None:
+    everyone = [f"site-{number:02}" for number in range(clients)]
+    for liar in everyone:
+        search, failures = SpoilerSearch(), 0
+        while (found := search.found(everyone)) is None:
+            asked = search.chosen(everyone)
+            assert len(asked) >= 3
+            if liar in asked:
+                failures += 1
+                search.note_failed(asked, asked)
+            else:
+                search.note_opened(asked)
+        assert found == liar
+        assert failures <= most_failures
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whenever_one_lies_and_whoever_is_there_no_other_is_found(seed: int) -> None:
+    """It lies always, by chance, or only beside one that it wants to be found in its place."""
+    random = Random(seed)
+    everyone = [f"site-{number}" for number in range(random.randint(4, 9))]
+    liar, victim = random.sample(everyone, 2)
+    habits: list[Callable[[list[str]], bool]] = [
+        lambda _: True,
+        lambda _: random.random() < 0.4,
+        lambda asked: victim in asked,
+    ]
+    search = SpoilerSearch()
+    for _ in range(300):
+        assert search.found(everyone) in (None, liar)
+        asked = search.chosen(random.sample(everyone, random.randint(3, len(everyone))))
+        assert len(asked) >= 3 or not asked
+        if liar in asked and habits[seed % 3](asked):
+            search.note_failed(asked, asked)
+        else:
+            search.note_opened(asked)
+        search = SpoilerSearch.from_json(json.loads(json.dumps(search.to_json())))
+
+
+def test_where_two_lie_the_search_begins_again() -> None:
+    search = SpoilerSearch()
+    search.note_failed("abc", "abc")
+    search.note_failed("def", "def")
+    assert search.suspects == ["d", "e", "f"]
+    assert search.found("abcdef") is None

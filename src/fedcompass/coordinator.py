@@ -41,6 +41,7 @@ from fedcompass.scheduling.events import (
     Event,
     MergeFailed,
     QuarantineLifted,
+    SpoilerFound,
     TaskLost,
     UpdateArrived,
     UpdateRefused,
@@ -48,7 +49,7 @@ from fedcompass.scheduling.events import (
 )
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.strategies import Strategy
-from fedcompass.summed_merges import SummedMerges, SumSource
+from fedcompass.summed_merges import SpoilerSearch, SummedMerges, SumSource
 from fedcompass.vocabulary import ClientId, GroupId, ModelVersion, Refusal, Seconds, Steps, TaskId
 
 __all__ = ["Coordinator", "DriverCommand", "Receipt", "Update", "possible"]
@@ -117,7 +118,7 @@ class Coordinator:
             assert isinstance(self._aggregator, WeightedSum)  # a secured strategy has one
             self._summed = SummedMerges(self._aggregator, self._memory, sums)
         self._failed: list[MergeFailed] = []  # that the scheduler knows of and the journal does not
-        self._unmade: list[ModelVersion] = []  # of merges that failed in this event
+        self._unmade: list[tuple[ModelVersion, tuple[ClientId, ...]]] = []  # failed in this event
         self._returned: list[UpdateReturned] = []  # that the scheduler has to be told of
         self._snapshot: FlatState | None = None  # copy of the model, shared by a version's tasks
         self._starts: dict[ModelVersion, FlatState] = {}  # of the tasks given last
@@ -167,10 +168,23 @@ class Coordinator:
         """The time that `SetDeadline` gave has come."""
         return self._handle(DeadlinePassed(at=at, group=group))
 
+    @property
+    def spoiler(self) -> ClientId | None:
+        """Who spoils the sums of merges, once that is known; the driver is to `exclude` it."""
+        here = [member.client for member in self.scheduler.roster.active()]
+        return None if self._summed is None else self._summed.search.found(here)
+
+    def exclude(self, at: Seconds, client: ClientId, **notes: Any) -> list[DriverCommand]:
+        """A client spoils sums: it goes into quarantine."""
+        return self._handle(SpoilerFound(at=at, client=client), **notes)
+
     def lift_quarantine(
         self, at: Seconds, client: ClientId, by: str | None = None
     ) -> list[DriverCommand]:
-        """An operator lets a client back in, or one that is away come back as any other."""
+        """An operator lets a client back in, or says that sums may be tried again.
+
+        One that is away may come back as any other.
+        """
         return self._handle(QuarantineLifted(at=at, client=client, by=by))
 
     def receive(
@@ -293,6 +307,8 @@ class Coordinator:
         **notes: Any,
     ) -> list[DriverCommand]:
         commands = self.scheduler.handle(event)
+        if self._summed is not None and isinstance(event, SpoilerFound | QuarantineLifted):
+            self._summed.search = SpoilerSearch()  # before a merge that follows from it
         self.journal.event(event, **notes)
         self._starts = {}
         done = (self._carry_out(command, tensors, epsilon) for command in commands)
@@ -307,13 +323,13 @@ class Coordinator:
         Tasks that it gave on versions that are not there start from the model that stood all along.
         """
         unmade, self._unmade = self._unmade, []
-        for version in reversed(unmade):  # so that the numbers before it stand
-            failed = MergeFailed(at=self.scheduler.now, version=version)
+        for version, untold in reversed(unmade):  # so that the numbers before it stand
+            failed = MergeFailed(at=self.scheduler.now, version=version, untold=untold)
             self.scheduler.handle(failed)
             self._failed.append(failed)
 
         def standing(version: ModelVersion) -> ModelVersion:
-            return version - sum(one <= version for one in unmade)
+            return version - sum(one <= version for one, _ in unmade)
 
         self._starts = {standing(version): start for version, start in self._starts.items()}
         return [
@@ -361,7 +377,7 @@ class Coordinator:
         roster = self.scheduler.roster
         waiting, notes = self._summed.commit(command, [m.client for m in roster.active()])
         if "failed" in notes:
-            self._unmade.append(command.version)
+            self._unmade.append((command.version, tuple(notes.get("untold", ()))))
         self._returned += [
             UpdateReturned(
                 at=self.scheduler.now,

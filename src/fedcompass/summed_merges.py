@@ -25,6 +25,7 @@ from fedcompass.vocabulary import FEWEST_IN_A_SUM, GENERAL, ClientId, TaskId
 __all__ = [
     "Asked",
     "OpenedSum",
+    "SpoilerSearch",
     "SumSource",
     "SummedMerges",
     "state_of_sum",
@@ -46,6 +47,7 @@ class OpenedSum:
     lost: updates that no client has any more, or will offer again.
     notes: what the journal is to know of it, such as what it cost.
     failed: why nothing was opened.
+    among: of these one was wrong, so that it was not; empty: nobody was, as far as can be told.
     """
 
     sums: FlatState | None
@@ -53,6 +55,7 @@ class OpenedSum:
     lost: Collection[TaskId] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
     failed: str = ""
+    among: Collection[ClientId] = ()
 
 
 def summed_length(like: FlatState) -> int:
@@ -90,6 +93,98 @@ class SumSource(Protocol):
         ...
 
 
+class SpoilerSearch:
+    """Finds who spoils sums, where the failure of one does not tell.
+
+    After a spoiled sum the next ones, which are of new updates, are of fewer clients (never fewer
+    than three) and differ. Where one client spoils them, it is in every one that fails: it is found
+    once it alone is in all of these, and the sums of the others are opened. So a liar that lies now
+    and then finds itself out too, and cannot make another look guilty. With several liars no client
+    may be in all that fail; then the search begins again with the last one.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.suspects: list[ClientId] = []  # in every sum that was spoiled; sorted
+        self._involved: set[ClientId] = set()  # in any
+        self._opened: set[ClientId] = set()  # in sums that were opened since the first was spoiled
+        self._since_last: Counter[ClientId] = Counter()  # such sums since the last that was spoiled
+        self._named: Counter[ClientId] = Counter()  # sums that a client spoiled and nobody else
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether all suspects were in so many opened sums that they are asked together again."""
+        enough = 2 * self.failures
+        return all(self._since_last[one] >= enough for one in self.suspects)
+
+    def chosen(self, present: Collection[ClientId]) -> list[ClientId]:
+        """Whose sum is asked for next; empty: it would tell nothing, and one of them is wrong."""
+        clients = list(present)
+        suspects = [one for one in clients if one in self.suspects]
+        if self.is_calm or not suspects:
+            return clients
+        if len(clients) == FEWEST_IN_A_SUM:
+            return [] if self.failures > 1 and set(self.suspects) <= set(clients) else clients
+        others = [one for one in clients if one not in self.suspects]
+        if self.suspects == suspects and len(suspects) == 1:
+            return others  # are their sums opened?
+        rank = {one: (self._since_last[one], one) for one in suspects}
+        new = [one for one in suspects if one not in self._opened]
+        asked = sorted(new or suspects, key=rank.__getitem__)
+        half = asked[: (len(asked) + 1) // 2]
+        rest = sorted((s for s in suspects if s not in half), key=lambda s: (s in new, rank[s]))
+        fill = rest[: max(0, FEWEST_IN_A_SUM - len(others) - len(half))]
+        return [one for one in clients if one in {*others, *half, *fill}]
+
+    def note_opened(self, clients: Collection[ClientId]) -> None:
+        """A sum of these was opened."""
+        if self.suspects:
+            self._opened.update(clients)
+            self._since_last.update(clients)
+
+    def note_failed(self, clients: Collection[ClientId], among: Collection[ClientId]) -> None:
+        """A sum of these was spoiled by one among them; nothing is learned where none did."""
+        if not among:
+            return
+        common = sorted(set(self.suspects) & set(among))
+        if not common:
+            self._opened, self._named, self._involved = set(), Counter(), set()
+        self.suspects = common or sorted(among)
+        self._involved.update(clients)
+        self.failures += 1
+        self._since_last.clear()
+        if len(among) == 1:
+            self._named.update(among)
+
+    def found(self, present: Collection[ClientId]) -> ClientId | None:
+        """Who it is, of those that are here; None: that is not known."""
+        if len(self.suspects) != 1 or self.suspects[0] not in present:
+            return None
+        (one,) = self.suspects
+        others = (self._involved & set(present)) - {one}
+        return one if others <= self._opened or self._named[one] > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {
+            "failures": self.failures,
+            "suspects": self.suspects,
+            "involved": sorted(self._involved),
+            "opened": sorted(self._opened),
+            "since_last": dict(self._since_last),
+            "named": dict(self._named),
+        }
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> "SpoilerSearch":
+        """What `to_json` gave."""
+        made = cls()
+        made.failures, made.suspects = saved["failures"], list(saved["suspects"])
+        made._involved, made._opened = set(saved["involved"]), set(saved["opened"])
+        made._since_last, made._named = Counter(saved["since_last"]), Counter(saved["named"])
+        return made
+
+
 class SummedMerges:
     """Notes what waits, asks for sums, and has them merged."""
 
@@ -97,6 +192,7 @@ class SummedMerges:
         self._aggregator, self._memory, self._source = aggregator, memory, source
         self._waiting: dict[TaskId, Contribution] = {}  # what each ready update counts as
         self._tried = 0  # merges, made or not
+        self.search = SpoilerSearch()
 
     def fold(self, command: Fold, contribution: Contribution, update: FlatState | None) -> float:
         """Note that an update is ready; returns its weight, for the journal."""
@@ -120,12 +216,20 @@ class SummedMerges:
             if fold.client in present:
                 weights = self._aggregator.weights(GENERAL, self._waiting[fold.task])
                 asked.setdefault(fold.client, {})[fold.task] = weights
-        if len(asked) >= FEWEST_IN_A_SUM:
-            opened = self._source.opened(self._tried, asked)
-        else:
+        untold: list[ClientId] = []
+        if len(asked) < FEWEST_IN_A_SUM:
             opened = OpenedSum(None, failed=f"{len(asked)} of its clients are here; {_NEEDED}")
+        elif clients := self.search.chosen(asked):
+            opened = self._source.opened(self._tried, {one: asked[one] for one in clients})
+        else:
+            opened = OpenedSum(None, failed="not tried, since one of its clients spoils sums")
         if opened.sums is None:
-            return self._failed(command, asked, opened)
+            self.search.note_failed(opened.clients, opened.among)
+            if len(asked) >= FEWEST_IN_A_SUM and not self.search.chosen(asked):
+                untold = sorted(asked)
+            waiting, notes = self._failed(command, asked, opened)
+            return waiting, {**notes, **({"untold": untold} if untold else {})}
+        self.search.note_opened(opened.clients)
         merged = [fold for fold in command.contributions if fold.client in opened.clients]
         left = [fold for fold in command.contributions if fold.client not in opened.clients]
         counted = [self._waiting[fold.task] for fold in merged]
@@ -152,20 +256,33 @@ class SummedMerges:
         lost = tasks - {fold.task for fold in waiting}
         for task in lost:
             del self._waiting[task]
-        facts = {"failed": opened.failed, "members": sorted(opened.clients)}
-        return waiting, {**opened.notes, **facts, "left_out": sorted(tasks), "lost": sorted(lost)}
+        return waiting, {
+            **opened.notes,
+            "failed": opened.failed,
+            "members": sorted(opened.clients),
+            **({"suspects": self.search.suspects} if opened.among else {}),
+            "left_out": sorted(tasks),
+            "lost": sorted(lost),
+        }
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What waits, for a checkpoint."""
         tensors, facts = self._source.state()
         waiting = [[t, c.staleness, c.share, c.steps] for t, c in self._waiting.items()]
-        return tensors, {"waiting": waiting, "tried": self._tried, "source": facts}
+        search = self.search.to_json()
+        return tensors, {
+            "waiting": waiting,
+            "tried": self._tried,
+            "search": search,
+            "source": facts,
+        }
 
     def restore(
         self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], memory: ClientMemory
     ) -> None:
         """Take over what `state` gave, and a memory that was restored with it."""
         self._memory, self._tried = memory, facts["tried"]
+        self.search = SpoilerSearch.from_json(facts["search"])
         self._waiting = {
             task: Contribution(staleness=staleness, share=share, steps=steps)
             for task, staleness, share, steps in facts["waiting"]

@@ -1,6 +1,7 @@
 """A site on the roster that breaks rules, and strangers: the others work on, and nothing counts."""
 
 import asyncio
+import json
 import resource
 import socket
 from collections.abc import Coroutine, Iterator
@@ -12,13 +13,18 @@ from typing import Any
 import pytest
 from tests.deployment.wire.loopback_wire import Caller, answer_to
 from tests.faults.links import loop_in_thread
+from tests.faults.masking_liar import MaskingLiar
 from tests.faults.rogue import LIES, MISDEEDS, DoTask, Rogue
 from tests.faults.soak import foreign_certificate
 from tests.faults.strangers import Strangers
 from tests.faults.tally import Row
 from tests.faults.toy_federation import ToyFederation
 
+from fedcompass.deployment.operator import demo
+from fedcompass.deployment.operator.running_site import RunningSite
+from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.wire import federation_pb2 as pb
+from fedcompass.runs.replay import replay
 
 STRATEGY = {"name": "fedasync", "steps": 5}
 SMALL = 64 << 20  # bytes by which a server may grow whatever a site sends
@@ -167,3 +173,45 @@ def _memory(made: ToyFederation) -> int:
     status = Path(f"/proc/{made.server.children['server']}/status").read_text(encoding="ascii")
     kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
     return int(kilobytes) * 1024
+
+
+def test_a_site_that_masks_its_updates_falsely_is_found_and_put_into_quarantine(
+    row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four sites, in groups; what its sums took along is lost, and said."""
+    liar, run = "site-2", tmp_path / "runs" / "fedcompass"
+
+    def site(folder: SiteFolder) -> RunningSite:
+        return (MaskingLiar if folder.settings.name == liar else RunningSite)(folder)
+
+    monkeypatch.setattr(demo, "RunningSite", site)
+    plan = demo.DemoPlan(
+        sites=4,
+        slowest=1.5,
+        strategies=("fedcompass",),
+        target=1.0,
+        seconds_per_step=0.004,
+        min_steps=10,
+        max_steps=40,
+        max_updates=8,
+        max_seconds=400.0,
+        secure=True,
+    )
+    with demo.Demo(plan, tmp_path / "runs", lambda _: None, lambda _: None) as all_:
+        (done,) = all_.run()
+    audit = [json.loads(line) for line in (run / "audit.jsonl").read_text().splitlines()]
+    failed = [line for line in audit if line["what"] == "sum failed" and line["members"]]
+    assert failed
+    assert all(liar in line["members"] for line in failed)
+    assert failed[0]["lost"], "shares were revealed for it: its updates are spent"
+    assert [line["who"] for line in audit if line["what"] == "spoiler found"] == [liar]
+    assert [line["who"] for line in audit if line["what"] == "quarantined"] == [liar]
+    merged = [line for line in audit if line["what"] == "merged"]
+    assert [line["version"] for line in merged] == list(range(1, 9))
+    assert all(liar != client for line in merged for client, _, _ in line["contributors"])
+    assert done.summary["reason"] == "max_updates"
+    assert done.summary["quarantined"] == [liar]
+    assert done.summary["lost_updates"] == sum(len(line["lost"]) for line in failed)
+    replay(run / "journal.jsonl")
+    row.injected, row.accepted = len(failed), done.summary["updates"]
+    row.lost = done.summary["lost_updates"]

@@ -32,6 +32,7 @@ from fedcompass.scheduling.events import (
     Event,
     MergeFailed,
     QuarantineLifted,
+    SpoilerFound,
     TaskLost,
     UpdateArrived,
     UpdateRefused,
@@ -73,11 +74,13 @@ class Watched:
     made: list[Commit] = field(default_factory=list)  # merges of the last event
     failed: int = 0  # merges that came to nothing
     lost: set[int] = field(default_factory=set)  # tasks whose update no merge will have
+    untold: set[str] = field(default_factory=set)  # before the last event
     came_back: bool = False  # since the last event that commands could follow from
 
     def handle(self, event: Event) -> list[Command]:
         """Pass an event on; every command and the state afterwards are checked."""
         self.made, self.came_back = [], False
+        self.untold = set(self.scheduler.roster.untold)  # deadlines that were due come first
         commands = self.scheduler.handle(event)
         answered = self._take_note(event)
         folds = []
@@ -104,6 +107,7 @@ class Watched:
                     returns = isinstance(event, ClientJoined)
                     assert returns == (command.client in self.quarantined), "it outlasts an absence"
                     self.quarantined.add(command.client)
+                    self.tasks.pop(command.client, None)  # a deadline that was due gave it one
                 case _:
                     assert_never(command)
         assert not self.repeated, "what is folded again is merged at once"
@@ -112,13 +116,15 @@ class Watched:
         self.check()
         return commands
 
-    def fail(self, commit: Commit, waiting: Collection[int]) -> list[Event]:
+    def fail(
+        self, commit: Commit, waiting: Collection[int], untold: tuple[str, ...] = ()
+    ) -> list[Event]:
         """A merge of the last event, and none after it, comes to nothing; some updates wait.
 
         Returns what the scheduler was told.
         """
         at = self.scheduler.now
-        told: list[Event] = [MergeFailed(at=at, version=commit.version)]
+        told: list[Event] = [MergeFailed(at=at, version=commit.version, untold=untold)]
         for fold in commit.contributions:
             self.merged.discard(fold.task)
             if fold.task in waiting:
@@ -151,7 +157,9 @@ class Watched:
                 self.quarantined.discard(event.client)
             case ClientJoined():
                 self.present.setdefault(event.client)
-            case ClientLost() | DeadlinePassed() | UpdateReturned() | MergeFailed():
+            case ClientLost() | DeadlinePassed() | UpdateReturned():
+                pass
+            case MergeFailed() | SpoilerFound():
                 pass
             case _:
                 assert_never(event)
@@ -210,11 +218,12 @@ class Watched:
         self.repeated[again.client] = again.buffer
 
     def _check_hold(self, hold: Hold, event: Event) -> None:
-        """It is for want of clients; one that comes back was gone in between."""
+        """It is for want of clients; who comes back now was not here when a deadline was due."""
         held = {fold.client for buffer in hold.buffers for fold in self.buffers[buffer]}
-        if isinstance(event, ClientJoined):
+        if isinstance(event, ClientJoined | QuarantineLifted):
             held.discard(event.client)
-        assert len(held & self._active()) < self._fewest
+        here = held & self._active() & self.scheduler.roster.members.keys()
+        assert len(here) < self._fewest or here <= self.untold
         assert self._fewest > 1
 
     @property
@@ -292,7 +301,9 @@ class Watched:
         if self.came_back:  # from a merge that failed: the next event makes another
             assert self.tasks, "an event will come"
         else:
-            assert len(clients & self._active()) < self._fewest, "a merge can be made"
+            here = clients & self._active()
+            untold = set(self.scheduler.roster.untold)
+            assert len(here) < self._fewest or here <= untold, "a merge can be made"
 
     def _active(self) -> set[str]:
         return self.present.keys() - self.quarantined

@@ -27,6 +27,7 @@ from fedcompass.scheduling.events import (
     Event,
     MergeFailed,
     QuarantineLifted,
+    SpoilerFound,
     TaskLost,
     UpdateArrived,
     UpdateRefused,
@@ -129,6 +130,12 @@ class AnyOrder(RuleBasedStateMachine):
         client = data.draw(st.sampled_from(list(self.watched.present)))
         self.tell(ClientLost(at=self.later(delay, near), client=client))
 
+    @precondition(lambda self: self.watched.present and self.watched.scheduler.started)
+    @rule(data=st.data(), delay=DELAYS)
+    def a_client_is_found_to_spoil_sums(self, data: st.DataObject, delay: float) -> None:
+        client = data.draw(st.sampled_from(list(self.watched.present)))
+        self.tell(SpoilerFound(at=self.now + delay, client=client))
+
     @precondition(lambda self: self.watched.present or self.watched.quarantined)
     @rule(data=st.data(), delay=DELAYS)
     def an_operator_lifts_a_quarantine(self, data: st.DataObject, delay: float) -> None:
@@ -190,7 +197,9 @@ class AnyOrder(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 tasks = [] if tiered else [fold.task for fold in commit.contributions]
                 waiting = data.draw(st.sets(st.sampled_from(tasks))) if tasks else set()
-                for event in self.watched.fail(commit, waiting):
+                clients = tuple(sorted({fold.client for fold in commit.contributions}))
+                untold = clients if data.draw(st.booleans()) else ()
+                for event in self.watched.fail(commit, waiting, untold):
                     assert self.twin.handle(event) == []
         self.watched.made = []
 

@@ -20,8 +20,14 @@ from tests.scheduling.conversations import (
 )
 
 from fedcompass.errors import SettingsError
-from fedcompass.scheduling.commands import GENERAL, Commit, Fold, StartTraining
-from fedcompass.scheduling.events import DeadlinePassed, UpdateReturned
+from fedcompass.scheduling.commands import GENERAL, Commit, Fold, Quarantine, StartTraining
+from fedcompass.scheduling.events import (
+    DeadlinePassed,
+    MergeFailed,
+    QuarantineLifted,
+    SpoilerFound,
+    UpdateReturned,
+)
 from fedcompass.scheduling.scheduler import Scheduler
 from fedcompass.strategies import strategy
 
@@ -227,3 +233,55 @@ def test_merges_that_cannot_wait_are_refused(name: str, settings: dict[str, str]
     with pytest.raises(SettingsError) as refused:
         strategy(name, merge_at_least=2, **settings)
     assert str(refused.value) == (f"merge_at_least of {name!r} is 2; allowed: 1, since {why}")
+
+
+def a_merge_of_three_fails_and_nobody_can_tell_why() -> Scheduler:
+    """Rounds of three go on until of each two updates wait: a merge of these alone is not made."""
+    scheduler = Scheduler(
+        strategy("fedavg", steps=10, merge_at_least=3, min_clients=3).new_policy()
+    )
+    tell(scheduler, joined("a"), joined("b"), joined("c"))
+    for client, task in (("a", 1), ("b", 2), ("c", 3)):
+        tell(scheduler, arrived(5.0, client, task, 10))
+    assert scheduler.version == 1
+    assert tell(scheduler, MergeFailed(at=5.0, version=1, untold=("a", "b", "c"))) == []
+    tasks = {one: scheduler.outstanding(one) for one in "abc"}
+    assert [task and task.version for task in tasks.values()] == [0, 0, 0]
+    for at, first in ((10.0, 4), (15.0, 7)):
+        for client, task in (("a", first), ("b", first + 1), ("c", first + 2)):
+            held = tell(scheduler, arrived(at, client, task, 10))
+        assert held[1] == hold(at, GENERAL)
+    assert list(scheduler.roster.parked) == ["a", "b", "c"]
+    return scheduler
+
+
+def test_rounds_whose_merge_cannot_be_made_go_on_when_an_operator_says_so() -> None:
+    scheduler = a_merge_of_three_fails_and_nobody_can_tell_why()
+    merged = tell(scheduler, QuarantineLifted(at=20.0, client="b"))
+    assert [type(one).__name__ for one in merged] == ["Commit", *["StartTraining"] * 3]
+    assert not scheduler.roster.parked
+
+
+def test_rounds_whose_merge_cannot_be_made_go_on_when_a_fourth_client_has_answered() -> None:
+    scheduler = a_merge_of_three_fails_and_nobody_can_tell_why()
+    assert tell(scheduler, joined("d", 20.0)) == [start(20.0, "d", 10, 10, 0)]
+    merged = tell(scheduler, arrived(25.0, "d", 10, 10))
+    assert [type(one).__name__ for one in merged] == ["Fold", "Commit", *["StartTraining"] * 4]
+    assert {one.version for one in merged if isinstance(one, StartTraining)} == {1}
+    assert not scheduler.roster.parked
+
+
+def test_who_spoils_sums_is_excluded_once() -> None:
+    scheduler = a_merge_of_three_fails_and_nobody_can_tell_why()
+    assert tell(scheduler, SpoilerFound(at=20.0, client="b")) == [Quarantine(at=20.0, client="b")]
+    assert tell(scheduler, SpoilerFound(at=21.0, client="b")) == []
+    assert list(scheduler.roster.parked) == ["a", "c"], "two are too few"
+
+
+def test_that_a_merge_cannot_be_made_survives_a_restart() -> None:
+    scheduler = a_merge_of_three_fails_and_nobody_can_tell_why()
+    again = Scheduler(strategy("fedavg", steps=10, merge_at_least=3, min_clients=3).new_policy())
+    again.restore(json.loads(json.dumps(scheduler.to_json())))
+    assert again.to_json() == scheduler.to_json()
+    lifted = QuarantineLifted(at=20.0, client="a")
+    assert tell(again, lifted) == tell(scheduler, lifted)

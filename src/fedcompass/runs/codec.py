@@ -17,6 +17,7 @@ _EVENTS: dict[str, type[Event]] = {
         events.UpdateRefused,
         events.UpdateReturned,
         events.MergeFailed,
+        events.SpoilerFound,
         events.TaskLost,
         events.ClientLost,
         events.DeadlinePassed,
@@ -60,6 +61,8 @@ def event_from_json(record: dict[str, Any]) -> Event:
     values = dict(record)
     name = values.pop("event", None)
     values.pop("privacy", None)  # a note
+    if "untold" in values:
+        values["untold"] = tuple(values["untold"])
     if name not in _EVENTS:
         raise JournalError(f"event is {name!r}; allowed: {', '.join(_EVENTS)}")
     try:

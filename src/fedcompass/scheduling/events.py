@@ -11,6 +11,7 @@ __all__ = [
     "Event",
     "MergeFailed",
     "QuarantineLifted",
+    "SpoilerFound",
     "TaskLost",
     "UpdateArrived",
     "UpdateRefused",
@@ -73,10 +74,22 @@ class MergeFailed:
 
     It is told after the event that the merge followed from, before any other; of several merges of
     one event the last first. What waits on from the merge comes back as `UpdateReturned`.
+
+    `untold` are clients of whom one spoils sums and nobody can tell which: a merge of these alone
+    waits until another client's update is in it, or an operator speaks (`QuarantineLifted`).
     """
 
     at: Seconds
     version: ModelVersion
+    untold: tuple[ClientId, ...] = ()
+
+
+@fact
+class SpoilerFound:
+    """A client was in every sum that failed, and the others' sums are opened: exclude it."""
+
+    at: Seconds
+    client: ClientId
 
 
 @fact
@@ -106,7 +119,10 @@ class DeadlinePassed:
 
 @fact
 class QuarantineLifted:
-    """An operator lets a quarantined client back in; `by` says who, for people."""
+    """An operator lets a quarantined client back in, or says that sums may be tried again.
+
+    `by` says who, for people.
+    """
 
     at: Seconds
     client: ClientId
@@ -119,6 +135,7 @@ Event: TypeAlias = (
     | UpdateRefused
     | UpdateReturned
     | MergeFailed
+    | SpoilerFound
     | TaskLost
     | ClientLost
     | DeadlinePassed

@@ -73,6 +73,7 @@ class Roster:
     held: list[BufferId] = field(default_factory=list)  # of those, wait for the next merge
     parked: dict[ClientId, None] = field(default_factory=dict)  # idle until what is held is merged
     barred: dict[ClientId, None] = field(default_factory=dict)  # left while in quarantine
+    untold: tuple[ClientId, ...] = ()  # one of them spoils sums: these alone make no merge
 
     def add(self, client: ClientId, samples: int) -> Member:
         """Take in a client that is not a member; one that left in quarantine is in it again."""
@@ -218,7 +219,7 @@ class Roster:
         if not self._are_enough(chosen):
             self.held = list(chosen)
             return Hold(at=at, buffers=chosen)
-        self.held = []
+        self.held, self.untold = [], ()
         contributions: list[Fold] = []
         for buffer in chosen:
             contributions += self.unmerged.pop(buffer)
@@ -232,7 +233,8 @@ class Roster:
         if self.merges_singly:
             return True
         clients = {fold.client for buffer in buffers for fold in self.unmerged[buffer]}
-        return sum(one.client in clients for one in self.active()) >= self.merge_at_least
+        here = [one.client for one in self.active() if one.client in clients]
+        return len(here) >= self.merge_at_least and not set(here) <= set(self.untold)
 
     def is_parked(self, member: Member) -> bool:
         """Whether a member must wait until what is held is merged; then it goes through `again`.
@@ -283,10 +285,12 @@ class Roster:
         held = {"held": self.held.copy()} if self.held else {}
         parked = {"parked": list(self.parked)} if self.parked else {}
         barred = {"barred": list(self.barred)} if self.barred else {}
+        untold = {"untold": list(self.untold)} if self.untold else {}
         return {
             **held,
             **parked,
             **barred,
+            **untold,
             "version": self.version,
             "last_task": self.last_task,
             "given_steps": self.given_steps.copy(),
@@ -309,6 +313,7 @@ class Roster:
         self.held = list(state.get("held", []))
         self.parked = dict.fromkeys(state.get("parked", []))
         self.barred = dict.fromkeys(state.get("barred", []))
+        self.untold = tuple(state.get("untold", ()))
 
 
 def _why_not(member: Member, steps: Steps, at: Seconds) -> str:

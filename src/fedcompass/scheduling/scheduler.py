@@ -12,6 +12,7 @@ from fedcompass.scheduling.events import (
     Event,
     MergeFailed,
     QuarantineLifted,
+    SpoilerFound,
     TaskLost,
     UpdateArrived,
     UpdateRefused,
@@ -83,12 +84,8 @@ class Scheduler:
                 return self._on_joined(event)
             case UpdateRefused():
                 return self._on_refused(event)
-            case UpdateReturned():
-                self.roster.take_back(event)
-                return []
-            case MergeFailed():
-                self.roster.undo_merge(event.version)
-                return []
+            case UpdateReturned() | MergeFailed():
+                return self._on_merge(event)
             case TaskLost():
                 return self._lose_task(self.roster.members[event.client], event.at)
             case ClientLost():
@@ -97,6 +94,9 @@ class Scheduler:
                 return self._on_deadline(event)
             case QuarantineLifted():
                 return self._on_lifted(event)
+            case SpoilerFound():
+                self.roster.untold = ()
+                return self._exclude(self.roster.members[event.client], event.at)
             case _:
                 assert_never(event)
 
@@ -147,7 +147,7 @@ class Scheduler:
                 _check_samples(event)
             case QuarantineLifted(client=client) if client in self.roster.barred:
                 pass  # it has left, and may come back
-            case ClientLost() | QuarantineLifted():
+            case ClientLost() | QuarantineLifted() | SpoilerFound():
                 if event.client not in self.roster.members:
                     raise EventRefused(
                         f"client {event.client!r} is unknown (t={event.at:g}s). "
@@ -228,10 +228,15 @@ class Scheduler:
         member.refusals += self._counts(event, member)
         if member.refusals < self.settings.quarantine_after:
             return self._lose_task(member, event.at)
+        return self._exclude(member, event.at)
+
+    def _exclude(self, member: Member, at: Seconds) -> list[Command]:
+        if member.quarantined:
+            return []
         task, member.task = member.task, None
         self.roster.quarantine(member)
-        quarantine = Quarantine(at=event.at, client=member.client)
-        return [quarantine, *self.policy.forget(self.roster, member, task, event.at)]
+        quarantine = Quarantine(at=at, client=member.client)
+        return [quarantine, *self.policy.forget(self.roster, member, task, at)]
 
     def _counts(self, event: UpdateRefused, member: Member) -> bool:
         """Whether a refusal counts towards quarantine.
@@ -264,7 +269,16 @@ class Scheduler:
         self.roster.remove(member)
         return self.policy.forget(self.roster, member, task, at)
 
+    def _on_merge(self, event: UpdateReturned | MergeFailed) -> list[Command]:
+        if isinstance(event, UpdateReturned):
+            self.roster.take_back(event)
+        else:
+            self.roster.undo_merge(event.version)
+            self.roster.untold = event.untold or self.roster.untold
+        return []
+
     def _on_lifted(self, event: QuarantineLifted) -> list[Command]:
+        self.roster.untold = ()
         member = self.roster.members.get(event.client)
         if member is None:
             del self.roster.barred[event.client]

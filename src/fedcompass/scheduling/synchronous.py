@@ -27,6 +27,9 @@ class Synchronous(NoDeadlines):
         commands: list[Command] = []
         self._total = roster.total()
         for member in members:
+            # Rounds go on while a merge is held for want of clients; not while it cannot be made.
+            if roster.untold and roster.is_parked(member):
+                continue
             self._awaited[member.client] = None
             commands.append(roster.start(member, self.settings.steps, at))
         return commands
@@ -53,8 +56,8 @@ class Synchronous(NoDeadlines):
         return commands + self._open_round(roster, roster.idle(), at)
 
     def again(self, roster: Roster, member: Member, at: Seconds) -> list[Command]:
-        """Wait for the next round."""
-        return []
+        """Wait for the next round; open it if merges could not be made and now one is."""
+        return [] if self._awaited else self._open_round(roster, roster.idle(), at)
 
     def to_json(self) -> dict[str, Any]:
         """Who is awaited."""

@@ -18,6 +18,7 @@ from fedcompass.scheduling.events import (
     Event,
     MergeFailed,
     QuarantineLifted,
+    SpoilerFound,
     TaskLost,
     UpdateArrived,
     UpdateRefused,
@@ -25,6 +26,18 @@ from fedcompass.scheduling.events import (
 )
 
 __all__ = ["Audit"]
+
+
+_OF_A_CLIENT: dict[type[Event], str] = {
+    ClientLost: "left",
+    SpoilerFound: "spoiler found",
+}
+
+_PAUSED = (
+    "one of them spoils sums, and of three nobody can tell which: their updates wait for another "
+    "site's (`fedcompass deploy add-site` if there is none), or until you have found the cause and "
+    "`fedcompass deploy readmit` names one of them"
+)
 
 
 class Audit:
@@ -73,7 +86,11 @@ class Audit:
             case Commit(at=at, version=version, contributions=folds) if "failed" in notes:
                 lost = [[f.client, f.task] for f in folds if f.task in notes["lost"]]
                 why = {"members": notes["members"], "lost": lost, "why": one_line(notes["failed"])}
-                self._add("sum failed", at, {"version": version, **why})
+                among = {"among": notes["suspects"]} if "suspects" in notes else {}
+                self._add("sum failed", at, {"version": version, **why, **among})
+                if "untold" in notes:
+                    paused = {"sites": notes["untold"], "why": _PAUSED}
+                    self._add("paused", at, {"version": version, **paused})
             case Commit(at=at, version=version, contributions=folds):
                 left_out = notes.get("left_out", ())
                 sources = [[f.client, f.task, f.staleness] for f in folds if f.task not in left_out]
@@ -136,8 +153,8 @@ def _told(event: Event) -> tuple[str, dict[str, Any]] | None:
             return "refused", {"who": client, "task": task, "reason": reason}
         case TaskLost(client=client, task=task):
             return "task lost", {"who": client, "task": task}
-        case ClientLost(client=client):
-            return "left", {"who": client}
+        case ClientLost(client=client) | SpoilerFound(client=client):
+            return _OF_A_CLIENT[type(event)], {"who": client}
         case QuarantineLifted(client=client, by=by):
             return "readmitted", {"who": client, **({} if by is None else {"by": by})}
         case UpdateReturned(client=client, task=task):

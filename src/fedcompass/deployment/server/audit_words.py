@@ -14,6 +14,8 @@ _TOLD = (
     "quarantined",
     "sum failed",
     "accused",
+    "spoiler found",
+    "paused",
     "readmitted",
     "not readmitted",
     "resumed",
@@ -37,7 +39,11 @@ def in_words(line: dict[str, Any]) -> str | None:
     if what == "sum failed":
         lost = ", ".join(f"{client}'s {task}" for client, task in line["lost"]) or "none"
         took_part = f" of {', '.join(line['members'])}" if line["members"] else ""
-        return f"{at}  a sum{took_part} failed; updates lost: {lost}: {line['why']}"
+        names = line.get("among", [])
+        among = f"; {'one of ' if names[1:] else ''}{', '.join(names)} spoiled it" if names else ""
+        return f"{at}  a sum{took_part} failed{among}; updates lost: {lost}: {line['why']}"
+    if what == "paused":
+        return f"{at}  paused: {', '.join(line['sites'])}: {line['why']}"
     who = line.get("who") or (f"node {line['node']}" if "node" in line else "")
     why = line.get("reason") or line.get("why") or ""
     by = f" by {line['by']}" if "by" in line else ""

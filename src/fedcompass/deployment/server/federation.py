@@ -155,6 +155,9 @@ class Federation:
                 self._settle(self.now(), self.coordinator.pass_deadline(at, group))
         for client, why in self._intake.overdue(now):
             self._lose(now, client, why)
+        if (spoiler := self.coordinator.spoiler) is not None:
+            why = "it alone was in all sums that failed, and the sums of the others were opened"
+            self._settle(now, self.coordinator.exclude(now, spoiler, why=why))
         self._dispatcher.push_due(now, self.membership)
         self._measure()
 
@@ -190,7 +193,8 @@ class Federation:
         """Do as an operator asks, if there is anything to do."""
         roster = self.coordinator.scheduler.roster
         member = roster.members.get(client)
-        if client in roster.barred or (member is not None and member.quarantined):
+        quarantined = client in roster.barred or (member is not None and member.quarantined)
+        if quarantined or (member is not None and client in roster.untold):
             self._settle(now, self.coordinator.lift_quarantine(now, client, by))
             return
         why = "it takes no part now" if member is None else "it is not in quarantine"

@@ -123,7 +123,8 @@ class SiteSums:
         if result.accused:
             cost |= {"accused": dict(result.accused)}
         if not isinstance(end, SumOpened):
-            return OpenedSum(None, tuple(members), result.lost, {"masked": cost}, end.reason)
+            told = {"masked": cost}, end.reason, result.among
+            return OpenedSum(None, tuple(members), result.lost, *told)
         sums = state_of_sum(end.values, self._like)
         return OpenedSum(sums, end.members, result.lost, notes={"masked": cost})
 
@@ -138,6 +139,7 @@ class SiteSums:
             "clients": list(outcome.clients),
             "lost": list(outcome.lost),
             "failed": outcome.failed,
+            "among": list(outcome.among),
             "notes": dict(outcome.notes),
         }
         save_checkpoint(self._path(number), tensors, facts)
@@ -151,10 +153,10 @@ class SiteSums:
         if facts.get("run") != self.run or facts.get("asked") != _tasks(asked):
             return None  # of a merge that came to nothing: its updates cannot be offered again
         try:
-            names = "clients", "lost", "failed", "notes"
-            clients, lost, failed, notes = (facts[name] for name in names)
+            names = "clients", "lost", "notes", "failed", "among"
+            clients, lost, notes, failed, among = (facts[name] for name in names)
             sums = None if failed else restored_state(saved.tensors, "sum", self._like)
-            return OpenedSum(sums, clients, lost, notes, failed)
+            return OpenedSum(sums, clients, lost, notes, failed, among)
         except KeyError as error:
             raise CheckpointError(f"{path} is incomplete: {error!r}; restore a backup") from None
 
