@@ -73,7 +73,7 @@ def test_a_wrong_share_is_noticed_named_and_not_used() -> None:
 
 def test_a_wrong_share_that_would_be_needed_fails_the_round_and_is_named() -> None:
     conversation = lying(reveals_wrong_share)
-    conversation.silent = {"site-04": Phase.INPUTS}
+    conversation.silent = {"site-04": Phase.INPUTS}  # before it has confirmed anything
     end = failed(conversation.play())
     assert end.reason.startswith("3 of 5 members revealed right shares; needed: 4")
     assert end.accused == {LIAR: "revealed wrong shares of ['site-00']"}

@@ -261,6 +261,13 @@ class ServerRound:
         return self._enter(Phase.REVEALS, dict.fromkeys(signatures, listed))
 
     def _open(self) -> list[ServerOutput]:
+        if len(self._revealed) < self.terms.threshold:  # what the others revealed is spent
+            for member in self._signatures:
+                if member not in self._revealed:
+                    self._accused.setdefault(
+                        member, "confirmed the survivors, and revealed nothing"
+                    )
+                    self._wrong[member] = None
         if problem := self._too_few(self._revealed, self._signatures, "revealed right shares"):
             return problem
         survivors = tuple(sorted(self._survivors))
