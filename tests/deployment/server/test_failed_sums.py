@@ -25,6 +25,7 @@ from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.readmission import put_request
 from fedcompass.deployment.wire.sum_parts import Begin
 from fedcompass.deployment.wire.sum_rounds import RoundResult
+from fedcompass.deployment.wire.transport import NodeId
 from fedcompass.runs.replay import replay
 from fedcompass.secure_aggregation.messages import RoundFailed, SumOpened
 
@@ -52,6 +53,9 @@ class Summing(FakeNetwork):
         self.revealed: dict[int, int] = {}  # by task, in which round
         self.merged: set[int] = set()
         self.named: dict[str, str] = {}
+
+    def attending(self) -> set[NodeId]:
+        return set(self.connected)
 
     def sum(self, begins: Mapping[str, Begin], phase_seconds: float) -> RoundResult:
         members = tuple(begins)

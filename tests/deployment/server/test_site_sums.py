@@ -26,12 +26,15 @@ ASKED: Asked = {name: {number: (0.25, 0.25)} for number, name in enumerate("abcd
 class Sites:
     """A transport whose sites all send ones; it counts the rounds."""
 
-    def __init__(self, connected: str = "abcd") -> None:
-        self.connected, self.rounds = connected, list[int]()
+    def __init__(self, connected: str = "abcd", later: str | None = None) -> None:
+        self.here, self.later, self.looks = connected, later or connected, 0
+        self.rounds = list[int]()
         self.fails, self.lost = False, list[int]()
 
-    def nodes(self) -> set[NodeId]:
-        return set(self.connected)
+    def attending(self) -> set[NodeId]:
+        self.looks += 1
+        here, self.here = self.here, self.later
+        return set(here)
 
     def sum(self, begins: Mapping[str, Begin], phase_seconds: float) -> RoundResult:
         terms = next(iter(begins.values())).terms
@@ -46,9 +49,10 @@ class Sites:
         return RoundResult(end, self.lost, 10, 20, 0.5, accused)
 
 
-def sums(folder: Path, transport: Sites) -> SiteSums:
+def sums(folder: Path, transport: Sites, phase_seconds: float = 30.0) -> SiteSums:
+    settings = SecureSettings(enabled=True, phase_seconds=phase_seconds)
     like = FlatState(torch.zeros(3), torch.zeros(1), torch.tensor([7]))
-    made = SiteSums(SecureSettings(enabled=True), transport, folder, like, None)
+    made = SiteSums(settings, transport, folder, like, None)
     made.run = "trial"
     return made
 
@@ -107,8 +111,17 @@ def test_rounds_are_counted_over_restarts_though_sums_are_dropped(tmp_path: Path
 
 def test_fewer_than_three_connected_sites_open_nothing(tmp_path: Path) -> None:
     transport = Sites("ab")
-    opened = sums(tmp_path, transport).opened(1, ASKED)
+    opened = sums(tmp_path, transport, 0.2).opened(1, ASKED)
     assert (opened.sums, list(opened.clients), transport.rounds) == (None, [], [])
+    assert opened.failed == "2 of 4 sites are connected; 3 or more are needed"
+
+
+def test_a_site_that_is_away_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    """Else merges would fail one after another until it counts as gone, or is back."""
+    transport = Sites("ab", later="abc")
+    opened = sums(tmp_path, transport).opened(1, ASKED)
+    assert list(opened.clients) == ["a", "b", "c"]
+    assert transport.looks == 2
 
 
 def test_a_round_that_failed_says_why_and_who(tmp_path: Path) -> None:

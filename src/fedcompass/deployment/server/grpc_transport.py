@@ -127,6 +127,10 @@ class GrpcTransport:
     def nodes(self) -> set[NodeId]:
         """The sites that are connected now, by the names that the roster gives them."""
         self._acknowledge()
+        return self.attending()
+
+    def attending(self) -> set[NodeId]:
+        """The same in the midst of an event: answers that were pulled need not be on disk yet."""
         if not self._thread.is_alive():
             raise TransportBroken("the server's network thread has ended; see its log")
         return set(self._service.sites)

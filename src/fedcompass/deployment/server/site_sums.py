@@ -6,6 +6,7 @@ a checkpoint covers it; `sums/rounds` counts the rounds, so that none is ever op
 
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -27,12 +28,15 @@ from fedcompass.vocabulary import FEWEST_IN_A_SUM, ClientId, Seconds, TaskId
 __all__ = ["SiteSums", "SumTransport"]
 
 
+_TICK: Seconds = 0.05
+
+
 @runtime_checkable
 class SumTransport(Protocol):
     """A transport that can have sums opened, beside its other calls."""
 
-    def nodes(self) -> set[NodeId]:
-        """Who is connected now."""
+    def attending(self) -> set[NodeId]:
+        """Who is connected now; unlike `nodes` it says nothing of answers that were pulled."""
         ...
 
     def sum(self, begins: Mapping[ClientId, Begin], phase_seconds: Seconds) -> RoundResult:
@@ -83,14 +87,23 @@ class SiteSums:
         known = self._known(number, asked)
         if known is not None:
             return known
-        connected = {str(node) for node in self._transport.nodes()}
-        members = {client: tasks for client, tasks in asked.items() if client in connected}
+        members = self._connected(asked)
         if len(members) >= FEWEST_IN_A_SUM:
             outcome = self._outcome(self._round(members), members)
         else:
             outcome = OpenedSum(None, failed=_too_few(len(members), len(asked)))
         self._save(number, asked, outcome)
         return outcome
+
+    def _connected(self, asked: Asked) -> Asked:
+        """Those of them that are connected; too few are given time to come back."""
+        until = monotonic() + self._settings.phase_seconds
+        while True:
+            connected = {str(node) for node in self._transport.attending()}
+            members = {client: tasks for client, tasks in asked.items() if client in connected}
+            if len(members) >= FEWEST_IN_A_SUM or monotonic() >= until:
+                return members
+            sleep(_TICK)
 
     def _round(self, members: Asked) -> RoundResult:
         terms = terms_for(
