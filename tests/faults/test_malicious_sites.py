@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.deployment.exactly_once import check_exactly_once
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
 from tests.faults.toy_federation import ToySites
@@ -71,6 +72,24 @@ def test_a_quarantine_outlasts_the_sites_absence_and_restart_and_the_servers_unt
         assert f"liar is readmitted by {by}: it gets tasks again" in capsys.readouterr().out
         federation.until_more("accepted", "liar")
         federation.finish(row)
+
+
+@pytest.mark.slow_faults
+def test_an_impatient_site_does_not_use_up_max_updates(row: Row) -> None:
+    patient = ["north", "south", "east"]
+    with ToySites(
+        {"impatient": 0.0, **dict.fromkeys(patient, 1.0)},
+        strategy={"name": "fedasync", "steps": 5},
+        max_updates=40,
+    ) as federation:
+        federation.start()
+        federation.until("the run is over", lambda: federation.outcome is not None)
+        row.injected = federation.accepted("impatient")
+        row.accepted = federation.accepted()
+        assert [line["who"] for line in federation.audit("has had its share")] == ["impatient"]
+        assert row.injected <= 34 + 1
+        assert sum(map(federation.accepted, patient)) >= 5
+        check_exactly_once(federation.run, federation.settings, federation.twin())
 
 
 def kept_out(federation: Loopback, site: str) -> Callable[[], object]:

@@ -94,6 +94,7 @@ class ClientTally:
     not_finite: int = 0  # of the refused: they held NaN or infinity
     lost: int = 0  # tasks that failed
     left: int = 0  # how often it left or was given up
+    versions: float = 0.0  # that it made; one of several clients counts in equal parts
     steps: Steps = 0  # of accepted updates and of discarded ones
     weight: float = 0.0  # sum of its updates' weights, each as often as it counted
     busy: Seconds = 0.0
@@ -369,6 +370,9 @@ class Tally:
         contributions = merged_in(record)
         self.merged += len(contributions)
         self.version = record["version"]
+        together_with = {client for client, _, _ in contributions}
+        for client in together_with:
+            self.clients[client].versions += 1 / len(together_with)
         self.uploads_by_version.append(self.uploads)
         merged = [self.rounds.pop(task, None) for _, task, _ in contributions]
         together = [r for r in merged if r is not None and r.group in (None, *record["buffers"])]

@@ -403,3 +403,65 @@ def test_a_folder_with_a_run_is_not_started_anew_and_a_finished_one_not_resumed(
 def test_a_run_that_would_never_end_is_refused() -> None:
     with pytest.raises(SettingsError, match="would never end"):
         settings(max_updates=None)
+
+
+IMPATIENT: dict[str, Any] = {"name": "fedasync", "steps": 4}
+
+
+def with_an_impatient_site(others: float = 1.0) -> FakeNetwork:
+    """site-1 answers in 10 ms, three others take seconds."""
+    network = network_of(0.0, others, others, others)
+    network.sites[101].overhead = 0.01
+    return network
+
+
+def versions_of(folder: Path, site: str) -> float:
+    """How many versions a site made; one of several sites counts in equal parts."""
+    merged = [{who for who, _, _ in line["contributors"]} for line in audit(folder, "merged")]
+    return sum(1 / len(sites) for sites in merged if site in sites)
+
+
+@pytest.mark.parametrize("name", ["fedasync", "fedcompass"])
+def test_an_impatient_site_does_not_use_up_max_updates(tmp_path: Path, name: str) -> None:
+    network, chosen = with_an_impatient_site(), settings({"name": name}, max_updates=50)
+    running = federation(tmp_path, network, chosen)
+    assert running.run().reason == "max_updates"
+    assert versions_of(tmp_path, "site-1") < 42.5 + 1  # the others are left a fifth of their share
+    (said,) = audit(tmp_path, "has had its share")
+    assert said["who"] == "site-1"
+    assert "of max_updates 50; it waits while others train (fair_share)" in said["why"]
+    assert audit(tmp_path, "refused") == audit(tmp_path, "left") == []
+    check_exactly_once(tmp_path, chosen)
+
+
+def test_one_that_has_had_its_share_goes_on_where_the_others_are_silent_or_gone(
+    tmp_path: Path,
+) -> None:
+    network, chosen = with_an_impatient_site(), settings(IMPATIENT, max_updates=50)
+    running = federation(tmp_path, network, chosen)
+    run_until(running, lambda _: len(audit(tmp_path, "has had its share")) == 1)
+    for number in (102, 103, 104):
+        network.sites[number].spoil = lambda _reply, _number: None  # they never answer again
+    running.settings = chosen.model_copy(update={"task_timeout": 30.0})
+    began, version = running.now(), running.coordinator.version
+    summary = running.run()
+    assert summary.reason == "max_updates"
+    assert 30.0 <= summary.seconds - began < 45.0
+    assert summary.global_updates - version >= 5
+
+
+def test_a_share_is_of_the_whole_run_however_often_the_server_restarts(tmp_path: Path) -> None:
+    network, chosen = with_an_impatient_site(), settings(IMPATIENT, max_updates=50)
+    running = federation(tmp_path, network, chosen)
+    run_until(running, lambda f: f.coordinator.version >= 30)
+    running.close()
+    network.restart()
+    federation(tmp_path, network, chosen, resume=True).run()
+    assert versions_of(tmp_path, "site-1") < 42.5 + 1
+    check_exactly_once(tmp_path, chosen)
+
+
+def test_two_sites_of_unequal_speed_are_left_alone(tmp_path: Path) -> None:
+    network, chosen = network_of(0.05, 0.4), settings(IMPATIENT, max_updates=50)
+    federation(tmp_path, network, chosen).run()
+    assert audit(tmp_path, "has had its share") == []

@@ -1,6 +1,6 @@
 """Tasks on their way: those to be pushed, and those that were and await their reply."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from fedcompass.aggregation.layout import FlatState
@@ -44,11 +44,13 @@ class Dispatcher:
         """Forget tasks that are outstanding no more."""
         self._waiting = {c: w for c, w in self._waiting.items() if w[0].task in tasks}
 
-    def push_due(self, now: Seconds, membership: Membership) -> None:
-        """Push the tasks whose client is connected."""
+    def push_due(
+        self, now: Seconds, membership: Membership, must_wait: Callable[[ClientId], bool]
+    ) -> None:
+        """Push the tasks whose client is connected and need not wait."""
         for client, (command, start) in list(self._waiting.items()):
-            peer = membership.of(client)
-            if peer is not None and self._not_before.get(client, 0.0) <= now:
+            peer, is_held = membership.of(client), self._not_before.get(client, 0.0) > now
+            if peer is not None and not is_held and not must_wait(client):
                 self._push(now, command, start, peer)
 
     def _push(self, now: Seconds, command: StartTraining, start: FlatState, peer: Peer) -> None:

@@ -1,6 +1,8 @@
 """The event loop over the wall clock: replies in, tasks out, and nobody is waited for in vain."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from math import inf
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import TYPE_CHECKING
@@ -89,6 +91,8 @@ class Federation:
         self._before = self.coordinator.scheduler.now - clock()  # run time when the clock is 0
         self._watched: Seconds | None = None  # when the engine was asked who is connected
         self._offered = self.coordinator.version  # the version that was to be measured last
+        # Of who has had its share: when another's update came last, and how many had come by then.
+        self._had_its_share: dict[ClientId, tuple[Seconds, int]] = {}
         self._intake = Intake(
             settings,
             self._run,
@@ -158,7 +162,7 @@ class Federation:
         if (spoiler := self.coordinator.spoiler) is not None:
             why = "it alone was in all sums that failed, and the sums of the others were opened"
             self._settle(now, self.coordinator.exclude(now, spoiler, why=why))
-        self._dispatcher.push_due(now, self.membership)
+        self._push_due(now)
         self._measure()
 
     def _watch(self, now: Seconds) -> None:
@@ -207,11 +211,52 @@ class Federation:
         for task in self._run.settle(commands):
             self._dispatcher.give(task, self._run.starts[task.version])
         self._dispatcher.keep_only({command.task for command in self._run.outstanding()})
-        self._dispatcher.push_due(now, self.membership)
+        self._push_due(now)
         self._run.checkpoint_if_due()  # while the sites fetch their models
         every = self.settings.evaluate_every
         if self.coordinator.version // every > self._offered // every:
             self._offer(now)
+
+    def _push_due(self, now: Seconds) -> None:
+        self._dispatcher.push_due(now, self.membership, partial(self._must_wait, now))
+
+    def _must_wait(self, now: Seconds, client: ClientId) -> bool:
+        """Whether a site's task is kept back: it has had its share of the run, and others train.
+
+        The scheduler does not know. Where nobody else trains, or none of the others' updates comes
+        for `task_timeout`, the site goes on: who waits for silent ones would wait forever.
+        """
+        most, sites = self._most_versions(), self._run.tally.clients
+        if sites[client].versions < most:
+            return False
+        outstanding = [task.client for task in self._run.outstanding() if task.client != client]
+        others = [other for other in outstanding if sites[other].versions < most]
+        if not others:
+            return False
+        came = sum(site.updates for name, site in sites.items() if name != client)
+        known = self._had_its_share.get(client)
+        if known is None or came > known[1]:
+            self._had_its_share[client] = now, came
+        elif now - known[0] >= self.settings.task_timeout:
+            return False
+        if known is None:
+            why = (
+                f"it made {sites[client].versions:.3g} of max_updates {self.settings.max_updates}; "
+                "it waits while others train (fair_share)"
+            )
+            self._run.audit.say("has had its share", now, who=client, why=why)
+        return True
+
+    def _most_versions(self) -> float:
+        """How many versions a site may make: a multiple of its even share, but not the others'.
+
+        However few sites there are, each of the others is left the same part of its own share.
+        """
+        members = self.coordinator.scheduler.roster.active_count
+        if self.settings.max_updates is None or members < 2:
+            return inf
+        even, times = self.settings.max_updates / members, self.settings.fair_share
+        return min(times * even, self.settings.max_updates - (members - 1) * even / times)
 
     def _offer(self, now: Seconds) -> None:
         self._offered = self.coordinator.version

@@ -40,6 +40,9 @@ class FederationSettings(Settings):
     max_updates: int | None = Field(default=None, ge=1)
     """The run ends after so many global updates; answers that came together all count."""
 
+    fair_share: float = Field(default=5.0, ge=1)
+    """A site that made so many times its even share of `max_updates` waits while others train."""
+
     max_seconds: float | None = Field(default=None, gt=0)
     """The run ends after so long; the time a server is down does not count."""
 
