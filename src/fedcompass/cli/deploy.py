@@ -242,7 +242,7 @@ def status(
     if view.failed_sum is not None:
         print(f"{failed_sums(view)}; the last: {(in_words(view.failed_sum) or '').strip()}")
     print(plain_table(*view.table(), left=(0, 1)))
-    for line in view.second.values():
+    for line in view.warnings.values():
         print((in_words(line) or "").strip())
 
 

@@ -20,6 +20,8 @@ from tests.deployment.fake_network import (
 )
 
 from fedcompass.aggregation.layout import FlatState
+from fedcompass.deployment.operator.run_view import RunView
+from fedcompass.deployment.server.audit_words import in_words
 from fedcompass.deployment.server.readmission import put_request
 from fedcompass.deployment.wire.transport import Reply
 
@@ -263,3 +265,51 @@ def test_a_site_that_claims_too_many_samples_is_turned_away(tmp_path: Path) -> N
     assert turned["node"] == 103
     assert turned["why"] == "site-3 claims 1000000000 samples; max_samples allows 1000"
     check_exactly_once(tmp_path, chosen)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_claim_of_more_than_ten_times_all_others_samples_is_said(
+    tmp_path: Path, resumed: bool
+) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2, 0.3))
+    network.sites[103].samples = 10**12
+    chosen = settings(max_updates=10, min_clients=3)
+    running = federation(tmp_path, network, chosen)
+    if resumed:
+        run_until(running, lambda f: f.coordinator.version >= 3)
+        running.close()
+        running = federation(tmp_path, network, chosen, resume=True)
+    running.run()
+    said = audit(tmp_path, "claims most samples")
+    assert len(said) == 1 + resumed
+    assert said[0]["who"] == "site-3"
+    told = "1,000,000,000,000, more than 10 times the 30 of all others, and they are its weight"
+    assert said[0]["why"].startswith(told)
+    assert "site-3 claims most samples: 1,000,000" in (in_words(said[0]) or "")
+    view = RunView(tmp_path)
+    view.refresh()
+    assert [line["who"] for line in view.warnings.values()] == ["site-3"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_samples": 10**12},
+        {"strategy": {"name": "fedcompass", "weights": "equal"}},
+        {"strategy": {"name": "fedasync"}},
+    ],
+)
+def test_a_claim_that_is_bounded_or_weighs_nothing_is_left_alone(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2, 0.3))
+    network.sites[103].samples = 10**12
+    federation(tmp_path, network, settings(**{"max_updates": 10, "min_clients": 3} | changes)).run()
+    assert audit(tmp_path, "claims most samples") == []
+
+
+def test_ten_times_the_samples_of_all_others_is_nothing_to_say(tmp_path: Path) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.2, 0.3))
+    network.sites[103].samples = 300
+    federation(tmp_path, network, settings(max_updates=10, min_clients=3)).run()
+    assert audit(tmp_path, "claims most samples") == []

@@ -12,6 +12,9 @@ from fedcompass.vocabulary import ClientId, Seconds
 
 __all__ = ["RunView", "SiteView"]
 
+_WARNINGS = ("second process", "claims most samples", "has had its share")
+"""What `status` says of a site for as long as the run lasts, whatever the site did last."""
+
 
 @dataclass(frozen=True, slots=True)
 class SiteView:
@@ -30,7 +33,7 @@ class RunView:
     tally: Tally = field(default_factory=Tally)  # of the journal
     seconds: Seconds = 0.0
     metrics: dict[str, Any] = field(default_factory=dict)  # of the newest evaluation
-    second: dict[ClientId, dict[str, Any]] = field(default_factory=dict)  # "second process" lines
+    warnings: dict[tuple[ClientId, str], dict[str, Any]] = field(default_factory=dict)  # who, what
     failed_sum: dict[str, Any] | None = None  # the audit log's line of the last one
     _audit: GrowingFile = field(init=False)
     _rows: GrowingFile = field(init=False)
@@ -90,8 +93,8 @@ class RunView:
     def _take(self, line: dict[str, Any]) -> None:
         at = line.get("at", 0.0)
         self.seconds = max(self.seconds, at)
-        if line.get("what") == "second process":
-            self.second[line["who"]] = line
+        if line.get("what") in _WARNINGS:
+            self.warnings[line["who"], line["what"]] = line
         if line.get("what") == "sum failed":
             self.failed_sum = line
         if "who" in line:

@@ -11,6 +11,7 @@ _TOLD = (
     "revoked",
     "refused",
     "task lost",
+    "claims most samples",
     "has had its share",
     "quarantined",
     "sum failed",

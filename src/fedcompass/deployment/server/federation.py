@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Federation"]
 
+_MOST_TIMES = 10  # the samples of all others that one may have without a word
 _LATE: Seconds = 1.0  # by which a look at who is connected may be late on a busy machine
 
 
@@ -91,6 +92,11 @@ class Federation:
         self._before = self.coordinator.scheduler.now - clock()  # run time when the clock is 0
         self._watched: Seconds | None = None  # when the engine was asked who is connected
         self._offered = self.coordinator.version  # the version that was to be measured last
+        strategy = settings.chosen_strategy()
+        by_samples = strategy.scheduling.weights == "samples"
+        by_samples &= strategy.by_tiers or "share" in strategy.aggregation.weighting
+        self._claims_count = by_samples and settings.max_samples is None
+        self._claims: dict[ClientId, int] = {}  # samples that were too many to believe, and said
         # Of who has had its share: when another's update came last, and how many had come by then.
         self._had_its_share: dict[ClientId, tuple[Seconds, int]] = {}
         self._intake = Intake(
@@ -188,6 +194,27 @@ class Federation:
         for peer in self.membership.to_ask(now):
             greeting = self._transport.greeting(peer.node)
             self._settle(now, self._intake.meet(now, peer, greeting))
+        self._look_at_claims(now)
+
+    def _look_at_claims(self, now: Seconds) -> None:
+        """Say it where a site claims so many samples that the others have next to no weight.
+
+        It may be true: nobody is turned away for it.
+        """
+        scheduler = self.coordinator.scheduler
+        if not self._claims_count or not scheduler.started:
+            return
+        for client, member in scheduler.roster.members.items():
+            others = scheduler.roster.active_samples - member.samples
+            is_most = not member.quarantined and 0 < _MOST_TIMES * others < member.samples
+            if is_most and self._claims.get(client) != member.samples:
+                self._claims[client] = member.samples
+                why = (
+                    f"{member.samples:,}, more than {_MOST_TIMES} times the {others:,} of all "
+                    "others, and they are its weight; if that cannot be, revoke it, and set "
+                    "max_samples"
+                )
+                self._run.audit.say("claims most samples", now, who=client, why=why)
 
     def _lose(self, now: Seconds, client: ClientId, why: str, **notes: bool) -> None:
         if client in self.coordinator.scheduler.roster.members:
