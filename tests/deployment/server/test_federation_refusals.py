@@ -313,3 +313,31 @@ def test_ten_times_the_samples_of_all_others_is_nothing_to_say(tmp_path: Path) -
     network.sites[103].samples = 300
     federation(tmp_path, network, settings(max_updates=10, min_clients=3)).run()
     assert audit(tmp_path, "claims most samples") == []
+
+
+def test_a_model_that_diverges_is_said_once_with_those_whose_updates_were_merged_since(
+    tmp_path: Path,
+) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.11, 0.12, 5.0))
+
+    def evaluate(version: int, state: FlatState) -> dict[str, float]:
+        return {"loss": nan if version >= 8 else 1.0, "accuracy": 0.5}
+
+    chosen = settings(max_updates=12, min_clients=4)
+    running = federation(tmp_path, network, chosen, evaluate=evaluate)
+    for _ in range(3000):
+        if running.over:
+            break
+        running.step()
+        running._measure(wait=True)
+        running._pause(running._until_next())
+    running.finish()
+    (said,) = audit(tmp_path, "diverged")
+    assert said["version"] == 8
+    merged = {line["version"]: line["contributors"] for line in audit(tmp_path, "merged")}
+    assert said["contributors"] == sorted({who for who, _, _ in merged[8]})
+    assert said["why"] == (
+        "the loss is no number at version 8; after version 7 updates of these were merged: "
+        + ", ".join(said["contributors"])
+    )
+    assert "diverged: the loss is no number" in (in_words(said) or "")

@@ -24,6 +24,7 @@ from fedcompass.scheduling.events import (
     UpdateRefused,
     UpdateReturned,
 )
+from fedcompass.vocabulary import ClientId, ModelVersion
 
 __all__ = ["Audit"]
 
@@ -108,6 +109,12 @@ class Audit:
         """
         waiting, self._waiting = self._waiting, []
         self._lines.append(waiting)
+
+    def contributors(self, after: ModelVersion, up_to: ModelVersion) -> list[ClientId]:
+        """Whose updates are in the versions after one, up to another."""
+        merged = (line for line in self._lines.records() if line.get("what") == "merged")
+        among = (line["contributors"] for line in merged if after < line["version"] <= up_to)
+        return sorted({client for sources in among for client, _, _ in sources})
 
     def sync(self) -> None:
         """Write what there is to say, and wait for the disk.

@@ -25,6 +25,7 @@ _TOLD = (
     "second process",
     "connected anew",
     "evaluation failed",
+    "diverged",
     "no best model",
     "disk full",
 )

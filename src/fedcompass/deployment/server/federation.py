@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from time import monotonic, sleep, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -24,7 +24,7 @@ from fedcompass.errors import SettingsError
 from fedcompass.own_code import short
 from fedcompass.runs.curve import Curve
 from fedcompass.runs.files import LineFile
-from fedcompass.vocabulary import ClientId, Seconds
+from fedcompass.vocabulary import ClientId, ModelVersion, Seconds
 
 if TYPE_CHECKING:
     from fedcompass.deployment.server.site_sums import SiteSums
@@ -302,11 +302,25 @@ class Federation:
                 raise SettingsError(wrong)
             row = {"time": measured.time, "version": measured.version, **measured.metrics}
             self._metrics.append([row])
+            if (wrong_model := _diverged(row, measured.model)) is not None:
+                self._say_diverged(measured.time, measured.version, wrong_model)
             best = self.curve.add(row)
             if metric in measured.metrics and best:
                 self._save_model("best", measured.model)
             elif metric not in measured.metrics and len(self.curve.rows) == 1:
                 self._run.audit.say("no best model", measured.time, why=wrong)
+
+    def _say_diverged(self, at: Seconds, version: ModelVersion, why: str) -> None:
+        """Say after whose updates a model has diverged, unless that is known."""
+        sound = [row["version"] for row in self.curve.rows if _diverged(row) is None]
+        if self.curve.rows and self.curve.rows[-1]["version"] not in sound:
+            return
+        since = max(sound, default=0)
+        sites = self._run.audit.contributors(since, version)
+        told = f"{why} at version {version}; after version {since} updates of these were merged"
+        self._run.audit.say(
+            "diverged", at, version=version, contributors=sites, why=f"{told}: {', '.join(sites)}"
+        )
 
     def _save_model(self, name: str, model: FlatState) -> None:
         tensors = {**self.coordinator.layout.unflatten(model), **self._frozen}
@@ -363,3 +377,15 @@ def _site_sums(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     max_norm = settings.chosen_strategy().guard.max_norm
     return SiteSums(settings.secure, transport, folder, like, max_norm)
+
+
+def _diverged(row: Mapping[str, Any], model: FlatState | None = None) -> str | None:
+    """What is no number: an evaluation's loss, or the model that was measured."""
+    loss = row.get("loss", 0.0)
+    if loss is None or (isinstance(loss, float) and not isfinite(loss)):
+        return "the loss is no number"
+    if model is not None and not (
+        model.trainable.isfinite().all() and model.averaged.isfinite().all()
+    ):
+        return "the model has NaN or infinite values"
+    return None
