@@ -286,6 +286,11 @@ def _not_finite(work: Work) -> tuple[pb.Answer, bytes]:
     return work.answered(payload), payload
 
 
+def _huge(work: Work) -> tuple[pb.Answer, bytes]:
+    payload = np.full(len(work.payload) // 4, 3e38, np.float32).tobytes()
+    return work.answered(payload), payload
+
+
 def _of_another_size(work: Work) -> tuple[pb.Answer, bytes]:
     payload = work.payload * Random(work.task.number).choice([2, 10])
     return work.answered(payload), payload
@@ -293,6 +298,7 @@ def _of_another_size(work: Work) -> tuple[pb.Answer, bytes]:
 
 LIES: dict[str, Misdeed] = {
     "an answer: not finite": _lie(_not_finite),
+    "an answer: 3e38 in every weight": _lie(_huge),
     "an answer: 10^9 steps": _lie(
         lambda work: (work.answered(work.payload, steps_done=10**9), work.payload)
     ),
