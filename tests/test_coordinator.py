@@ -2,7 +2,7 @@ import re
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf, nan, sqrt
+from math import inf, isfinite, nan, sqrt
 from typing import Any
 
 import pytest
@@ -701,3 +701,51 @@ def test_notes_reach_the_journal_with_their_event_and_a_refusal_says_why() -> No
         ("UpdateArrived", {"bytes": 12}),
         ("ClientLost", {"why": "it left"}),
     ]
+
+
+HUGE = 3e38
+OVERFLOWING = [
+    ("fedbuff", {"steps": 4, "buffer_size": 2}),  # the sum of two
+    ("fedasync", {"steps": 4, "variant": "share", "server": {"learning_rate": 1e3}}),
+    ("fedavgm", {"steps": 4}),
+    ("fedadam", {"steps": 4}),  # its squares
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), OVERFLOWING, ids=lambda value: str(value)[:8])
+def test_a_merge_that_would_not_be_finite_is_not_made_and_the_run_goes_on(
+    name: str, settings: dict[str, Any]
+) -> None:
+    made = of_two(name, **settings)
+    before = bits(made)
+    for at, client in ((4.0, "a"), (5.0, "b")):
+        answer(made, at, client, [HUGE, HUGE, -HUGE])
+    assert bits(made) == before
+    assert made.version == 0
+    failed = [record for record in journal(made) if record.get("failed")]
+    assert failed[0]["failed"] == "the merge would not be finite; see whose updates were in it"
+    assert failed[-1]["members"][-1] == "b"
+    assert sorted(task for record in failed for task in record["lost"]) == [1, 2]
+    assert [r["version"] for r in journal(made) if r.get("event") == "MergeFailed"]
+    for at, client in ((8.0, "a"), (9.0, "b")):
+        answer(made, at, client, [1.0, 1.0, 1.0])
+    assert made.version >= 1
+    assert bits(made) != before
+    assert all(map(isfinite, weights(made)))
+
+
+def test_a_merge_of_huge_values_that_is_finite_is_made() -> None:
+    made = of_two("fedavg", steps=4)
+    for at, client in ((4.0, "a"), (5.0, "b")):
+        answer(made, at, client, [HUGE, HUGE, -HUGE])
+    assert made.version == 1
+    assert weights(made) == pytest.approx([-HUGE, -HUGE, HUGE])
+
+
+def test_a_merge_of_model_buffers_that_would_not_be_finite_is_not_made() -> None:
+    made = of_two("fedbuff", steps=4, buffer_size=2)
+    before = bits(made)
+    for at, client in ((4.0, "a"), (5.0, "b")):
+        update = answer_of(made, client, [1.0, 1.0, 1.0])
+        made.receive(at, replace(update, tensors=state([1.0, 1.0, 1.0], mean=HUGE)))
+    assert (bits(made), made.version) == (before, 0)

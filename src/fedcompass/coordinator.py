@@ -21,7 +21,7 @@ from fedcompass.aggregation import (
 )
 from fedcompass.aggregation.saved_tensors import named_state, restored_state
 from fedcompass.aggregation.weighted_sum import WeightedSum
-from fedcompass.errors import CheckpointError
+from fedcompass.errors import CheckpointError, MergeNotFinite
 from fedcompass.runs.journal import Journal, NoJournal
 from fedcompass.scheduling.commands import (
     Command,
@@ -371,8 +371,14 @@ class Coordinator:
         """Merge; returns notes for the journal."""
         self._snapshot = None
         if self._summed is None:
-            self._aggregator.commit(command.buffers)
-            self._memory.merged(fold.task for fold in command.contributions)
+            tasks = [fold.task for fold in command.contributions]
+            try:
+                self._aggregator.commit(command.buffers)
+            except MergeNotFinite as error:
+                self._unmade.append((command.version, ()))
+                members = sorted({fold.client for fold in command.contributions})
+                return {"failed": str(error), "members": members, "left_out": tasks, "lost": tasks}
+            self._memory.merged(tasks)
             return {}
         roster = self.scheduler.roster
         waiting, notes = self._summed.commit(command, [m.client for m in roster.active()])

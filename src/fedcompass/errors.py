@@ -3,6 +3,7 @@
 FedcompassError
 ├── SettingsError            a setting is missing, unknown or out of range
 ├── EventRefused             an event a scheduler cannot take; nothing was changed
+├── MergeNotFinite           a merge that would leave a model with NaN or infinite values
 ├── LayoutMismatch           tensors without the model's names, shapes or dtypes
 ├── JournalError             a journal that cannot be read
 │   └── ReplayMismatch       a replayed journal asked for other commands than it recorded
@@ -35,6 +36,7 @@ __all__ = [
     "FedcompassError",
     "JournalError",
     "LayoutMismatch",
+    "MergeNotFinite",
     "MessageRefused",
     "MissingExtra",
     "ProcessFailed",
@@ -60,6 +62,10 @@ class SettingsError(FedcompassError, ValueError):
 
 class EventRefused(FedcompassError):
     """An event a scheduler cannot take in its present state; nothing was changed."""
+
+
+class MergeNotFinite(FedcompassError):
+    """A merge would not be finite; its buffers are emptied, and nothing else was changed."""
 
 
 class LayoutMismatch(FedcompassError):

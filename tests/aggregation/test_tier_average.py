@@ -13,7 +13,7 @@ from fedcompass.aggregation import (
     ServerSettings,
     TierAverage,
 )
-from fedcompass.errors import CheckpointError
+from fedcompass.errors import CheckpointError, MergeNotFinite
 from fedcompass.settings.aggregation import TierSettings
 from fedcompass.vocabulary import DIRECT
 
@@ -174,3 +174,18 @@ def test_a_checkpoint_that_does_not_fit_is_refused() -> None:
     with pytest.raises(CheckpointError, match="tier 1 is incomplete"):
         aggregator.restore(without_rounds)
     assert aggregator.model.trainable.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_round_whose_mean_is_not_finite_is_not_merged() -> None:
+    model = FlatState(torch.ones(2), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+    tiers = TierAverage(model)
+    half = Contribution(staleness=0, share=1.5, steps=1)  # a joiner may have more than all
+    for _ in range(2):
+        huge = FlatState(torch.full((2,), 3e38), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+        tiers.fold(1, huge, half)
+    with pytest.raises(MergeNotFinite):
+        tiers.commit((1,))
+    assert torch.equal(model.trainable, torch.ones(2))
+    tiers.fold(1, model.clone(), half)  # the buffer was emptied
+    tiers.commit((1,))
+    assert torch.equal(model.trainable, torch.ones(2))

@@ -1,18 +1,20 @@
 """What an aggregation rule has to do: fold updates, commit buffers, save and restore its state."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from fedcompass.aggregation.buffers import Contribution
 from fedcompass.aggregation.layout import FlatState
-from fedcompass.errors import CheckpointError
+from fedcompass.errors import CheckpointError, MergeNotFinite
 from fedcompass.settings.aggregation import Payload
 from fedcompass.vocabulary import BufferId
 
-__all__ = ["Aggregator", "AggregatorState", "check_sections"]
+__all__ = ["Aggregator", "AggregatorState", "check_finite", "check_sections"]
 
 
 @dataclass(slots=True)
@@ -59,6 +61,11 @@ class Aggregator(Protocol):
 
         The buffer DIRECT comes alone: its sum is applied as it is, without normalization, scaling
         or server optimizer.
+
+        Raises:
+            MergeNotFinite: the model would not be finite; the buffers are empty, and nothing else
+                was changed. The run goes on without the merge. A rule that looks for nothing of the
+                kind raises nothing.
         """
         ...
 
@@ -73,6 +80,23 @@ class Aggregator(Protocol):
             CheckpointError: it does not fit; nothing was changed.
         """
         ...
+
+
+def check_finite(merged: FlatState, moved: Callable[[], Tensor]) -> None:
+    """Make sure that a merge leaves a model that is finite.
+
+    Args:
+        merged: what is to be merged.
+        moved: what the merge leaves; made only where values are so large that their squares
+            overflow, which no optimizer's second moment would get over either.
+
+    Raises:
+        MergeNotFinite: it does not.
+    """
+    step = merged.trainable  # its dot product is one light pass
+    is_finite = isfinite(torch.dot(step, step).item()) or bool(moved().isfinite().all())
+    if not (is_finite and bool(merged.averaged.isfinite().all())):
+        raise MergeNotFinite("the merge would not be finite; see whose updates were in it")
 
 
 def check_sections(facts: Mapping[str, object], *sections: str) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcompass.aggregation import server_optimizers
-from fedcompass.aggregation.aggregator import AggregatorState, check_sections
+from fedcompass.aggregation.aggregator import AggregatorState, check_finite, check_sections
 from fedcompass.aggregation.buffers import Buffer, Buffers, Contribution
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.aggregation.saved_tensors import (
@@ -71,11 +71,13 @@ class TierAverage:
 
         Raises:
             ValueError: not exactly one buffer, the direct one, or an empty one.
+            MergeNotFinite: the round's mean is not finite; only its buffer was emptied.
         """
         if len(buffers) != 1 or DIRECT in buffers:
             raise ValueError(f"FedAT commits one tier at a time, not the buffers {buffers}")
         merged = self._buffers.take(buffers)
         mean = _mean(merged)
+        check_finite(mean, lambda: mean.trainable)
         torch.maximum(self.model.counted, mean.counted, out=self.model.counted)
         if buffers[0] == GENERAL:
             self.model.trainable.copy_(mean.trainable)

@@ -1,12 +1,14 @@
 """Weighted sums of updates: every strategy but FedAT (Algorithm 1's GroupAggregate)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import assert_never
 
 import torch
+from torch import Tensor
 
 from fedcompass.aggregation import server_optimizers
-from fedcompass.aggregation.aggregator import AggregatorState, check_sections
+from fedcompass.aggregation.aggregator import AggregatorState, check_finite, check_sections
 from fedcompass.aggregation.buffers import Buffer, Buffers, Contribution, Totals
 from fedcompass.aggregation.layout import FlatState
 from fedcompass.aggregation.saved_tensors import (
@@ -85,20 +87,29 @@ class WeightedSum:
         Raises:
             ValueError: none of them holds anything, or the direct one is not alone; nothing was
                 changed.
+            MergeNotFinite: the model would not be finite; only the buffers were emptied.
         """
         direct = DIRECT in buffers
         if direct and len(buffers) > 1:
             raise ValueError(f"buffers are {buffers}; allowed: {DIRECT} alone, or others")
         merged = self._buffers.take(buffers)
         divisor = 1.0 if direct else self._divisor(merged.totals)
-        self._merge_model_buffers(merged, divisor)
         self._form_step(merged, self._effective_steps(merged.totals, direct) / divisor)
+        check_finite(merged.sums, partial(self._moved, merged.sums.trainable, direct))
+        self._merge_model_buffers(merged, divisor)
         if direct:
             self.model.trainable.sub_(merged.sums.trainable)
         else:
             slower = self._rate_factor(merged.totals)
             self._optimizer.apply(self.model.trainable, merged.sums.trainable, rate_factor=slower)
         self._buffers.recycle(merged)
+
+    def _moved(self, step: Tensor, direct: bool) -> Tensor:
+        """Where a step whose square overflows would lead; other optimizers keep its square."""
+        server = self._settings.server
+        if not direct and server.optimizer != "plain":
+            return step.square()
+        return self.model.trainable - step * (1.0 if direct else server.learning_rate)
 
     def _rate_factor(self, totals: Totals) -> float:
         """1, or one over the greatest staleness where that is above FADAS's limit."""

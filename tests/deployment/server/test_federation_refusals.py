@@ -24,6 +24,7 @@ from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.deployment.server.audit_words import in_words
 from fedcompass.deployment.server.readmission import put_request
 from fedcompass.deployment.wire.transport import Reply
+from fedcompass.runs.replay import replay
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -341,3 +342,27 @@ def test_a_model_that_diverges_is_said_once_with_those_whose_updates_were_merged
         + ", ".join(said["contributors"])
     )
     assert "diverged: the loss is no number" in (in_words(said) or "")
+
+
+def test_a_merge_that_would_not_be_finite_is_said_with_its_sources_and_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.11, 0.12))
+    for number in (101, 102):  # a setting lets them pass, and so they overflow together
+        network.sites[number].spoil = lambda reply, n: (
+            with_model(lambda s: s.trainable.fill_(-3e38))(reply) if n == 6 else reply
+        )
+    strategy = {"name": "fedbuff", "steps": 4, "buffer_size": 3, "guard": {"times_median": 1e300}}
+    chosen = settings(strategy, max_updates=20)
+    running = federation(tmp_path, network, chosen)
+    run_until(running, lambda _: len(audit(tmp_path, "sum failed")) == 1)
+    running.close()
+    network.restart()
+    running = federation(tmp_path, network, chosen, resume=True)
+    running.run()
+    (failed,) = audit(tmp_path, "sum failed")
+    assert {"site-1", "site-2"} <= set(failed["members"])
+    assert failed["why"] == "the merge would not be finite; see whose updates were in it"
+    assert torch.isfinite(running.coordinator.model.trainable).all()
+    assert running.coordinator.version == 20
+    replay(tmp_path / "journal.jsonl")
