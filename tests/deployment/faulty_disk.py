@@ -2,13 +2,26 @@
 
 import errno
 import os
+import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import save_file
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """As on a disk that is full at this byte: the write up to it comes back short."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Killed(BaseException):
@@ -18,7 +31,8 @@ class Killed(BaseException):
 class FaultyDisk:
     """Counts everything that changes files; at one of these moments it does something else.
 
-    Moments: a file is synced, renamed or removed, tensors are written, a message is pushed.
+    Moments: a file is appended to, synced, renamed or removed, tensors are written, a message is
+    pushed. What fails while it is written is half written.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +44,7 @@ class FaultyDisk:
 
     def _patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "fsync", self._sync)
+        monkeypatch.setattr(os, "write", self._half_appended(os.write))
         for name in ("replace", "unlink"):
             real = getattr(Path, name)
             monkeypatch.setattr(Path, name, self._wrapped(name, real))
@@ -54,6 +69,15 @@ class FaultyDisk:
                 path.write_bytes(b"half of it")
             self.moment("save")
             return real(tensors, path, *rest)
+
+        return wrapped
+
+    def _half_appended(self, real: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
+        def wrapped(handle: int, content: Any) -> int:
+            if self.moments + 1 == self.fail_at:
+                real(handle, memoryview(content)[: len(content) // 2])
+            self.moment("write")
+            return real(handle, content)
 
         return wrapped
 

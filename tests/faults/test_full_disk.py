@@ -13,6 +13,8 @@ from tests.faults.apps import app_of_width
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
 
+from fedcompass.deployment.wire.payloads import payload_bytes
+
 SITES = {"a": 0.05, "b": 0.05}
 STRATEGY = {"name": "fedbuff", "buffer_size": 2, "steps": 5}
 APP = app_of_width(8192)  # half a megabyte; a checkpoint holds it at least twice
@@ -37,6 +39,24 @@ def test_a_checkpoint_that_does_not_fit(row: Row) -> None:
         check_stopped(federation)
         assert any((federation.run / "updates").iterdir())  # it was the checkpoint that failed
         go_on(federation)
+        federation.finish(row)
+
+
+@pytest.mark.slow_faults
+def test_a_disk_that_is_full_within_an_updates_last_line(row: Row) -> None:
+    with Loopback(SITES, strategy=STRATEGY, app=APP) as federation:
+        federation.start()
+        federation.until_more("merged")
+        for room in (0, 10, 100):
+            limit = payload_bytes(federation.twin().layout, "model") + room
+            assert limit > 2 * (federation.run / "journal.jsonl").stat().st_size
+            assert federation.server is not None
+            server = federation.server.children["server"]
+            assert server is not None
+            resource.prlimit(server, resource.RLIMIT_FSIZE, (limit, limit))
+            row.injected += 1
+            check_stopped(federation)
+            go_on(federation)
         federation.finish(row)
 
 

@@ -1,8 +1,10 @@
 """Files that a crash leaves whole: written beside and renamed, or appended by lines; a lock."""
 
+import errno
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,10 +18,12 @@ __all__ = [
     "FolderLock",
     "GrowingFile",
     "LineFile",
+    "append_whole",
     "force",
     "in_use",
     "locked",
     "make_folder",
+    "move",
     "replacing",
     "write_whole",
 ]
@@ -127,6 +131,52 @@ def write_whole(path: Path, text: str) -> None:
         raise _failure(path, error) from None
 
 
+def append_whole(handle: int, content: bytes, *, durable: bool = False) -> None:
+    """Add bytes to the end of an open file: all of them, or none and an error.
+
+    A raw write may come back short, above all on a disk that has just become full, and says so by
+    nothing but its result. What was half written is cut off.
+
+    Args:
+        handle: of a file at whose end the next write goes.
+        content: what to add.
+        durable: wait for the disk.
+
+    Raises:
+        OSError: the disk; the file is as it was.
+    """
+    before, rest = os.fstat(handle).st_size, memoryview(content)
+    try:
+        while rest:
+            written = os.write(handle, rest)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rest = rest[written:]
+        if durable:
+            os.fsync(handle)
+    except BaseException:
+        with suppress(OSError):
+            os.ftruncate(handle, before)
+        raise
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a file another name, or on another disk copy it; never by half.
+
+    Raises:
+        OSError: the disk; `source` is still there.
+    """
+    try:
+        source.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # Not shutil.move: its sendfile takes a call that moved nothing for the end of the file.
+        with source.open("rb") as whole, target.open("wb") as copy:
+            shutil.copyfileobj(whole, copy)
+        source.unlink()
+
+
 def force(path: Path) -> None:
     """Wait until a file's content, or a folder's names, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -159,7 +209,7 @@ class LineFile:
         return list(_records(self._path.read_bytes()))
 
     def append(self, records: list[dict[str, Any]]) -> None:
-        """Add lines.
+        """Add lines, all or none.
 
         Raises:
             RunFolderError: they cannot be written (a full disk, no permission).
@@ -168,10 +218,8 @@ class LineFile:
             return
         lines = "".join(json_text(record) + "\n" for record in records).encode()
         try:
-            with self._path.open("ab", buffering=0) as file:
-                file.write(lines)
-                if self._durable:
-                    os.fsync(file.fileno())
+            with self._path.open("ab") as file:
+                append_whole(file.fileno(), lines, durable=self._durable)
         except OSError as error:
             raise _failure(self._path, error) from None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcompass.errors import FedcompassError, StoreError
 from fedcompass.own_code import short
-from fedcompass.runs.files import locked
+from fedcompass.runs.files import append_whole, locked
 from fedcompass.sweeps.record import Record
 
 if TYPE_CHECKING:
@@ -111,12 +111,13 @@ class Store:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+b", buffering=0) as file, locked(file.fileno()):
+            with self.path.open("a+b") as file, locked(file.fileno()):
                 self._repair(file.fileno())
                 self.refresh()
                 if self.finished(record.key) is not None:
                     return False
-                self._write(file.fileno(), record.to_json().encode() + b"\n")
+                line = record.to_json().encode() + b"\n"
+                append_whole(file.fileno(), line, durable=True)
         except OSError as error:
             raise StoreError(
                 f"{self.path} cannot be written: {error.strerror}; free some space or choose "
@@ -211,7 +212,7 @@ class Store:
         if size > self._read:
             self._end_last_line(handle, os.pread(handle, size - self._read, self._read))
         if self._read == 0:
-            self._write(handle, _HEADER)
+            append_whole(handle, _HEADER, durable=True)
 
     def _end_last_line(self, handle: int, line: bytes) -> None:
         """Give a last line its end if nothing else is missing, else cut it off."""
@@ -220,21 +221,8 @@ class Store:
         except (KeyError, TypeError, ValueError):
             os.ftruncate(handle, self._read)
         else:
-            self._write(handle, b"\n")
+            append_whole(handle, b"\n", durable=True)
             self.refresh()
-
-    def _write(self, handle: int, line: bytes) -> None:
-        """Append a line and sync; what was written of it is taken back if that fails."""
-        before = os.fstat(handle).st_size
-        try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(handle, before)
-            raise
 
     def _key_in_file(self, key: str) -> str:
         """The key under which a run is done, which may be another than today's.

@@ -19,12 +19,19 @@ from tests.deployment.fake_network import (
     settings,
     sites,
 )
-from tests.deployment.faulty_disk import FaultyDisk, Killed
+from tests.deployment.faulty_disk import FaultyDisk, Killed, no_file_longer_than
+from torch import nn
 
+from fedcompass.aggregation.layout import Layout
+from fedcompass.coordinator import Update
+from fedcompass.deployment.server.accepted_updates import AcceptedUpdates
 from fedcompass.deployment.server.federation import Federation
 from fedcompass.deployment.server.federation_settings import FederationSettings
+from fedcompass.deployment.wire.arriving import write_hashed
+from fedcompass.deployment.wire.payloads import PayloadFile, payload_bytes, payload_pieces
 from fedcompass.deployment.wire.transport import NodeId
-from fedcompass.errors import FedcompassError
+from fedcompass.errors import CheckpointError, FedcompassError
+from fedcompass.runs.folder import RunFolder
 
 STRATEGIES: list[dict[str, Any]] = [
     {"name": "fedcompass", "min_steps": 2, "max_steps": 10},
@@ -189,6 +196,34 @@ def test_a_full_disk_stops_the_server_with_one_line_and_nothing_is_lost(
             federation(server.folder, server.network, chosen, resume=resume).run()
         check_exactly_once(server.folder, chosen)
         shutil.rmtree(tmp_path / str(moment))
+
+
+def test_an_update_whose_last_line_does_not_fit_on_the_disk_is_not_accepted(
+    tmp_path: Path,
+) -> None:
+    folder, layout = RunFolder(tmp_path / "run"), Layout.of(nn.Linear(100, 100))
+    folder.make()
+    updates, start = AcceptedUpdates(folder), layout.empty()
+    start.trainable.zero_()
+    end = start.clone()
+    end.trainable.uniform_()
+    update = Update(client="a", task=1, version=0, steps_done=2, tensors=end)
+
+    def uploaded() -> PayloadFile:
+        path = tmp_path / "upload"
+        return PayloadFile(
+            path, "model", write_hashed(path, payload_pieces(layout, "model", end))[0]
+        )
+
+    with (
+        no_file_longer_than(payload_bytes(layout, "model") + 10),
+        pytest.raises(CheckpointError, match="Nothing was accepted; free some space"),
+    ):
+        updates.keep(update, "run-1", uploaded())
+    assert list((tmp_path / "run" / "updates").iterdir()) == []
+    updates.keep(update, "run-1", uploaded())
+    kept = updates.tensors(update, "run-1", layout, start, "model")
+    assert torch.equal(kept.trainable, end.trainable)
 
 
 def check_line(error: FedcompassError) -> None:

@@ -8,7 +8,6 @@ of an update that was never a file.
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from fedcompass.coordinator import Update
 from fedcompass.deployment.wire.payloads import PayloadFile, read_payload
 from fedcompass.errors import CheckpointError, LayoutMismatch, RunFolderError
 from fedcompass.runs.checkpoint import load_checkpoint, save_checkpoint
-from fedcompass.runs.files import replacing
+from fedcompass.runs.files import append_whole, move, replacing
 from fedcompass.runs.folder import RunFolder
 from fedcompass.training.local import change_or_model
 from fedcompass.vocabulary import TaskId
@@ -65,9 +64,9 @@ class AcceptedUpdates:
         line = json.dumps({**facts, "form": file.form, "digest": file.digest})
         try:
             with replacing(path) as beside:
-                shutil.move(file.path, beside)  # a rename, unless it is on another disk
-                with beside.open("ab", buffering=0) as grown:
-                    grown.write(f"\n{line}\n".encode())
+                move(file.path, beside)
+                with beside.open("ab") as grown:
+                    append_whole(grown.fileno(), f"\n{line}\n".encode())
         except OSError as error:
             raise CheckpointError(
                 f"{path} could not be written: {error}. Nothing was accepted; free some space, "

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.errors import WireError
-from fedcompass.runs.files import force
+from fedcompass.runs.files import append_whole, force
 
 __all__ = ["ArrivingFile", "OneBehind", "Pieces", "digest_of", "write_hashed"]
 
@@ -64,7 +64,7 @@ class ArrivingFile:
         self._take_up()
 
     def _take_up(self) -> None:
-        with self._part.open("a+b", buffering=0) as file:
+        with self._part.open("a+b") as file:
             if os.fstat(file.fileno()).st_size > self.size:
                 file.truncate(0)
             file.seek(0)
@@ -82,7 +82,7 @@ class ArrivingFile:
             raise WireError(f"more than the {self.size} bytes that were announced came")
         with self._part.open("r+b") as file:  # none is left open when a call is cancelled
             file.seek(self.offset)
-            file.write(piece)
+            append_whole(file.fileno(), piece)
         self._hash.update(piece)
         self.offset += len(piece)
 
