@@ -3,9 +3,10 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
+from typing import Any
 
 from tests.deployment.wire.middle import Middle, balancing
 
@@ -23,6 +24,15 @@ def loop_in_thread() -> Iterator[asyncio.AbstractEventLoop]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(30)
         loop.close()
+
+
+@contextmanager
+def beside(work: Coroutine[Any, Any, None]) -> Iterator[None]:
+    """Have something happen for as long as the block lasts."""
+    with loop_in_thread() as loop:
+        running = asyncio.run_coroutine_threadsafe(work, loop)
+        yield
+        assert not running.done(), running.exception()
 
 
 async def _end_all() -> None:

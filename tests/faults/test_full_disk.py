@@ -1,23 +1,30 @@
 """A disk that is full when the server writes: one clear error, nothing lost, and it goes on."""
 
+import asyncio
 import os
 import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from time import monotonic
 
 import pytest
+from tests.deployment.wire.loopback_wire import Caller, answer_to
 from tests.faults.apps import app_of_width
+from tests.faults.links import beside
 from tests.faults.loopback import Loopback
 from tests.faults.tally import Row
+from tests.faults.toy_federation import ToyFederation
 
+from fedcompass.deployment.wire import federation_pb2 as pb
 from fedcompass.deployment.wire.payloads import payload_bytes
 
 SITES = {"a": 0.05, "b": 0.05}
 STRATEGY = {"name": "fedbuff", "buffer_size": 2, "steps": 5}
 APP = app_of_width(8192)  # half a megabyte; a checkpoint holds it at least twice
+ASYNC, PAYLOAD = {"name": "fedasync", "steps": 5}, 180_232  # bytes of a toy's answer
 UPDATE, CHECKPOINT = 500_000, 980_000  # bytes: an update is smaller, a checkpoint larger
 
 
@@ -96,6 +103,47 @@ def test_a_full_disk_under_the_servers_state(row: Row) -> None:
             go_on(federation)
             federation.finish(row)
             federation.stop_server()
+
+
+@pytest.mark.slow_faults
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+def test_a_site_that_begins_hundreds_of_answers_and_ends_none(
+    row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin_many(caller: Caller, task: pb.Task) -> None:
+        for _ in range(100):
+            answer = answer_to(task.id, payload_bytes=PAYLOAD, digest=token_hex(32))
+            call = caller.open_submit()
+            await caller.write(call, answer)
+            await call.read()
+            await caller.write_piece(call, bytes(PAYLOAD - 1))
+            await asyncio.sleep(0.02)
+            call.cancel()
+            row.injected += 1
+
+    with small_disk(tmp_path / "disk", "12m"):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "disk"))
+        with ToyFederation({"a": 0.1, "b": 0.15}, strategy=ASYNC, min_clients=1) as federation:
+            federation.start()
+            federation.until_more("accepted", "a")
+            rogue = federation.rogue()
+            rogue.do_task = begin_many
+            uploads = federation.project / "state" / "wire" / "uploads"
+            most = 0
+
+            def has_begun_hundreds() -> bool:
+                nonlocal most
+                most = max(most, len(list(uploads.iterdir())))
+                return row.injected >= 250
+
+            with beside(rogue.live()):
+                federation.until("it has begun hundreds", has_begun_hundreds, tick=0.01)
+                assert most <= 2 * 3  # one of each site, and one that is being taken in
+                for site in federation.honest:
+                    federation.until_more("accepted", site)
+            assert federation.server is not None
+            assert federation.server.restarted == 0
+            federation.finish(row)
 
 
 def check_stopped(federation: Loopback) -> None:

@@ -4,15 +4,14 @@ import asyncio
 import json
 import resource
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from tests.deployment.wire.loopback_wire import Caller, answer_to
-from tests.faults.links import loop_in_thread
+from tests.faults.links import beside
 from tests.faults.masking_liar import MaskingLiar
 from tests.faults.rogue import LIES, MISDEEDS, DoTask, Rogue
 from tests.faults.soak import foreign_certificate
@@ -41,15 +40,6 @@ def federation() -> Iterator[ToyFederation]:
         made.start()
         made.until_more("accepted", "a")
         yield made
-
-
-@contextmanager
-def beside(work: Coroutine[Any, Any, None]) -> Iterator[None]:
-    """Have something happen for as long as the block lasts."""
-    with loop_in_thread() as loop:
-        running = asyncio.run_coroutine_threadsafe(work, loop)
-        yield
-        assert not running.done(), running.exception()
 
 
 def until_each(made: ToyFederation, faults: list[str], times: int = 2) -> None:

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 import tomli_w
 
-from fedcompass.deployment.operator.disk_room import lack_of_room
 from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.operator.running_server import RunningServer
+from fedcompass.deployment.server.disk_room import lack_of_room
 from fedcompass.deployment.server.project import NetworkSettings, ServerProject
 from fedcompass.deployment.supervision import Child, Program, free_port
 from fedcompass.errors import ProjectError, RunFolderError, SettingsError
@@ -119,9 +119,7 @@ def test_a_server_that_was_stopped_lets_another_have_its_folder(tmp_path: Path) 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     usage = SimpleNamespace(free=free)
-    monkeypatch.setattr(
-        "fedcompass.deployment.operator.disk_room.shutil.disk_usage", lambda _: usage
-    )
+    monkeypatch.setattr("fedcompass.deployment.server.disk_room.shutil.disk_usage", lambda _: usage)
 
 
 def test_a_full_disk_under_the_state_is_told_at_once_and_ends_the_server_in_order(
@@ -138,8 +136,8 @@ def test_a_full_disk_under_the_state_is_told_at_once_and_ends_the_server_in_orde
     outcome = server.poll()
     assert outcome is not None
     assert outcome.error == (
-        f"the disk of {project.state} is full: 0 bytes are left, messages need 1,048,576; nothing "
-        "accepted is lost. Free some space, then resume"
+        f"the disk of {project.state} is full: 0 bytes are left, the run and an answer need "
+        "1,048,576; nothing accepted is lost. Free some space, then resume"
     )
     assert (outcome.again, server.restarted) == (False, 0)
     last = json.loads(audit.read_text().splitlines()[-1])
@@ -165,7 +163,18 @@ def test_room_is_measured_by_the_runs_own_checkpoint(
     assert lack_of_room(tmp_path, tmp_path / "run") is None
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint.safetensors").write_bytes(bytes(4_000_000))
-    assert "messages need 4,000,000" in (lack_of_room(tmp_path, tmp_path / "run") or "")
+    full = lack_of_room(tmp_path, tmp_path / "run") or ""
+    assert "3,000,000 bytes are left, the run and an answer need 12,000,000" in full
+
+
+def test_what_sites_are_sending_does_not_stop_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(monkeypatch, free=1_000_000)
+    assert lack_of_room(tmp_path, tmp_path / "run") is not None
+    (tmp_path / "wire" / "uploads").mkdir(parents=True)
+    (tmp_path / "wire" / "uploads" / "x.part").write_bytes(bytes(100_000))
+    assert lack_of_room(tmp_path, tmp_path / "run") is None
 
 
 def until(happened: Callable[[], bool]) -> None:

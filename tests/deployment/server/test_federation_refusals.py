@@ -23,7 +23,7 @@ from fedcompass.aggregation.layout import FlatState
 from fedcompass.deployment.operator.run_view import RunView
 from fedcompass.deployment.server.audit_words import in_words
 from fedcompass.deployment.server.readmission import put_request
-from fedcompass.deployment.wire.transport import Reply
+from fedcompass.deployment.wire.transport import Remark, Reply
 from fedcompass.runs.replay import replay
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -254,6 +254,18 @@ def test_a_site_that_does_not_say_what_it_has_is_turned_away_and_stops_nobody(
     turned = audit(tmp_path, "turned away")
     assert "does not say how many samples" in turned[0]["why"]
     assert len(turned) < 10  # it is asked more and more rarely
+
+
+def test_what_the_transport_remarks_of_a_site_is_in_the_audit_and_on_the_console(
+    tmp_path: Path,
+) -> None:
+    network = FakeNetwork(Clock(), sites(0.1, 0.25))
+    why = "the disk has no room for its answer of 9 bytes: 5 are free"
+    network.remarked = [Remark("site-2", "must wait", why)]
+    federation(tmp_path, network, settings(max_updates=2)).run()
+    (line,) = audit(tmp_path, "must wait")
+    assert (line["who"], line["why"]) == ("site-2", why)
+    assert (in_words(line) or "").endswith(f"site-2 must wait: {why}")
 
 
 def test_a_site_that_claims_too_many_samples_is_turned_away(tmp_path: Path) -> None:

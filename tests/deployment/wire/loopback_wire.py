@@ -108,6 +108,7 @@ async def serving(
     limits: Limits | None = None,
     port: int = 0,
     host: str = "127.0.0.1",
+    kept_free: int = 0,
 ) -> AsyncIterator[Server]:
     made: list[Server] = []
 
@@ -124,6 +125,7 @@ async def serving(
         limits,
         notice=lambda text: made[0].notices.append(text),
         remark=lambda *said: made[0].remarks.append(said),
+        kept_free=lambda: kept_free,
     )
     address = f"{host}:{port}"
     server, bound = await listen(service.handler(), address, papers.server, service.limits)

@@ -1,8 +1,12 @@
 """Sites that are admitted and do not keep to the rules: refused early, and the others go on."""
 
 import asyncio
+import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -10,8 +14,10 @@ import pytest
 from tests.deployment.wire.loopback_wire import (
     MODEL,
     UPDATE,
+    Caller,
     Papers,
     answer_to,
+    attending,
     calling,
     cut,
     hello,
@@ -27,6 +33,7 @@ from fedcompass.deployment.wire import service
 from fedcompass.deployment.wire.decoding import PIECE_BYTES
 from fedcompass.deployment.wire.limits import Limits
 from fedcompass.deployment.wire.service import FederationService
+from fedcompass.deployment.wire.task_book import GivenTask
 
 UNKNOWN = "this site has no task of this id"
 
@@ -117,6 +124,168 @@ async def test_bytes_with_another_digest_are_thrown_away(papers: Papers, tmp_pat
         assert raised.value.code() is grpc.StatusCode.DATA_LOSS
         assert list((tmp_path / "server" / "uploads").iterdir()) == []
         assert (await caller.submit(answer_to(task.id), *cut(UPDATE))).receipt.accepted
+
+
+@played
+async def test_answers_that_are_begun_again_and_again_leave_one_file_at_most(
+    papers: Papers, tmp_path: Path
+) -> None:
+    uploads = tmp_path / "server" / "uploads"
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as north,
+        calling(papers, "south", server.address) as south,
+    ):
+        await abandon(south, server.give("south"), b"x")
+        first, second = server.give("north", 1), server.give("north", 2)
+        for number in range(6):
+            await abandon(north, first, bytes([number]))
+            await abandon(north, second, bytes([number]))
+            assert len(list(uploads.iterdir())) == 2  # one of each site
+        assert (await north.submit(answer_to(first.id), *cut(UPDATE))).receipt.accepted
+        assert (await north.submit(answer_to(second.id), *cut(UPDATE))).receipt.accepted
+        assert len(list(uploads.iterdir())) == 1  # the south's
+
+
+async def abandon(caller: Caller, task: GivenTask, first: bytes) -> None:
+    """Begin an answer that nobody has announced before, and go away after a piece."""
+    content = first + UPDATE[1:]
+    call = caller.open_submit()
+    await caller.write(call, answer_to(task.id, content))
+    assert pb.AnswerReply.FromString(await call.read()).WhichOneof("kind") == "proceed"
+    await caller.write_piece(call, content[:1000])
+    call.cancel()
+
+
+@played
+async def test_an_answer_that_is_begun_beside_another_of_the_same_site_ends_that_one(
+    papers: Papers, tmp_path: Path
+) -> None:
+    uploads = tmp_path / "server" / "uploads"
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        task = server.give("north")
+        older = caller.open_submit()
+        await caller.write(older, answer_to(task.id, b"x" + UPDATE[1:]))
+        await older.read()
+        newer = caller.open_submit()
+        await caller.write(newer, answer_to(task.id))
+        await newer.read()
+        for _ in range(2):
+            await caller.write_piece(older, b"x" * 1000)
+        with pytest.raises(grpc.aio.AioRpcError, match="is sending an answer anew") as raised:
+            await to_end(older)
+        assert raised.value.code() is grpc.StatusCode.ABORTED
+        assert len(list(uploads.iterdir())) == 1
+        for piece in cut(UPDATE):
+            await caller.write_piece(newer, piece)
+        assert pb.AnswerReply.FromString(await newer.read()).receipt.accepted
+
+
+@played
+async def test_what_is_left_of_begun_answers_is_removed_at_a_start(
+    papers: Papers, tmp_path: Path
+) -> None:
+    uploads = tmp_path / "server" / "uploads"
+    async with (
+        serving(papers, tmp_path / "server") as server,
+        calling(papers, "north", server.address) as caller,
+    ):
+        task = server.give("north")
+        await abandon(caller, task, b"x")
+        [part] = uploads.iterdir()
+    for number in range(5):  # as of a server that had no limit
+        (uploads / f"{task.id}.{number:016x}.part").write_bytes(b"x" * 1000)
+        os.utime(uploads / f"{task.id}.{number:016x}.part", (number, number))
+    (uploads / f"{'A' * 22}.{0:016x}.part").write_bytes(b"of a task that is over")
+    async with serving(papers, tmp_path / "server"):
+        assert list(uploads.iterdir()) == [part]
+
+
+class SmallDisk:
+    """Makes the disk under a server's uploads as small as a test wants."""
+
+    def __init__(self, uploads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.size = 10**12
+        self._uploads = uploads
+        monkeypatch.setattr(shutil, "disk_usage", self._usage)
+
+    def _usage(self, _: Path) -> SimpleNamespace:
+        used = sum(path.stat().st_size for path in self._uploads.iterdir())
+        return SimpleNamespace(free=self.size - used)
+
+
+def test_an_answer_that_would_take_the_runs_room_waits_and_its_site_is_told_of(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SmallDisk(tmp_path / "server" / "uploads", monkeypatch)
+    disk.size = 1_000_000 + 2 * len(UPDATE) - 1
+
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server", kept_free=1_000_000) as server,
+            calling(papers, "north", server.address) as north,
+            attending(papers, "south", tmp_path / "south", server.address) as south,
+        ):
+            task = server.give("north")
+            call = north.open_submit()
+            await north.write(call, answer_to(task.id))
+            await call.read()  # its bytes are counted before they come
+            server.give("south")
+            await until(lambda: server.remarks)
+            assert server.remarks == [
+                (
+                    "must wait",
+                    "south",
+                    "the disk has no room for its answer of 5,120,000 bytes: "
+                    f"{disk.size:,} are free, 1,000,000 of them for the run alone, and others are "
+                    "sending; it tries again",
+                )
+            ]
+            await until(lambda: any("no room for the answer" in line for line in south.notices))
+            for piece in cut(UPDATE):
+                await north.write_piece(call, piece)
+            assert pb.AnswerReply.FromString(await call.read()).receipt.accepted
+            await until(lambda: len(server.received) == 2)  # nobody had to do anything
+
+    play(scene())
+
+
+def test_what_a_site_has_begun_and_left_makes_room_for_others(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads = tmp_path / "server" / "uploads"
+    disk = SmallDisk(uploads, monkeypatch)
+
+    async def scene() -> None:
+        async with (
+            serving(papers, tmp_path / "server", kept_free=1_000_000) as server,
+            calling(papers, "north", server.address) as north,
+            calling(papers, "south", server.address) as south,
+        ):
+            await abandon(north, server.give("north"), b"x")
+            task = server.give("south")
+            disk.size = 1_000_000 + len(UPDATE)
+            assert (await south.submit(answer_to(task.id), *cut(UPDATE))).receipt.accepted
+            assert server.remarks == []
+            await abandon(north, server.service.open_tasks("north")[0], b"y")
+            disk.size = 900_000  # something else fills the disk
+            await until(lambda: not list(uploads.iterdir()))
+            disk.size = 10**12
+            await abandon(north, server.service.open_tasks("north")[0], b"z")
+            assert len(list(uploads.iterdir())) == 1
+
+            def has_aged_and_gone() -> bool:
+                for path in uploads.iterdir():
+                    with suppress(FileNotFoundError):
+                        os.utime(path, (0, 0))  # so old is it
+                return not list(uploads.iterdir())
+
+            await until(has_aged_and_gone)
+
+    play(scene())
 
 
 def test_a_site_that_sends_a_byte_at_a_time_is_given_up(papers: Papers, tmp_path: Path) -> None:

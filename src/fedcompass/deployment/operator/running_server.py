@@ -6,7 +6,7 @@ If it dies it is started again and the run resumed; what was accepted is on disk
 from pathlib import Path
 
 from fedcompass.deployment.certificate_dates import check_dates
-from fedcompass.deployment.operator.disk_room import lack_of_room, tell_audit
+from fedcompass.deployment.server.disk_room import lack_of_room, tell_audit
 from fedcompass.deployment.server.project import ServerProject
 from fedcompass.deployment.server.server_process import ServerExit, read_exit, server_program
 from fedcompass.deployment.supervision import Child

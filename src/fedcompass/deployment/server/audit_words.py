@@ -27,6 +27,7 @@ _TOLD = (
     "evaluation failed",
     "diverged",
     "no best model",
+    "must wait",
     "disk full",
 )
 

@@ -87,6 +87,7 @@ class GrpcTransport:
         form: how updates travel; KEPT: they stay at their sites until a sum is asked for.
         limits: what sites may do.
         notice: is told, in one line, what an operator may want to know.
+        kept_free: how many bytes of the folder's disk answers have to leave.
 
     Raises:
         ProjectError: the folder or the address is taken, or roster or certificate are damaged.
@@ -104,10 +105,11 @@ class GrpcTransport:
         form: str = "model",
         limits: Limits | None = None,
         notice: Callable[[str], None] = lambda _: None,
+        kept_free: Callable[[], int] = lambda: 0,
     ) -> None:
         self._folder, self._roster, self._identity = folder, roster, identity
         self._layout, self._form, self._address = layout, form, address
-        self._limits, self._notice = limits, notice
+        self._limits, self._notice, self._kept_free = limits, notice, kept_free
         self._lock = threading.Lock()  # of the four below
         self._departed: list[Reply] = []
         self._remarks: list[Remark] = []
@@ -323,6 +325,7 @@ class GrpcTransport:
                 changed=self._wake.set,
                 departed=self._depart,
                 remark=self._remark,
+                kept_free=self._kept_free,
             )
         except BlockingIOError:
             raise ProjectError(

@@ -145,6 +145,7 @@ def _files_left() -> bool:
 def _serve(project: ServerProject, run: Path) -> None:
     from fedcompass.aggregation import Layout
     from fedcompass.deployment.app.app_file import load_app
+    from fedcompass.deployment.server.disk_room import kept_free
     from fedcompass.deployment.server.grpc_transport import GrpcTransport
     from fedcompass.deployment.server.serve import serve
     from fedcompass.deployment.wire.short_texts import KEPT
@@ -158,6 +159,7 @@ def _serve(project: ServerProject, run: Path) -> None:
         network.listen_address,
         form=KEPT if project.federation.secure.enabled else network.updates,
         notice=_log.warning,
+        kept_free=lambda: kept_free(run),
     )
 
     def pause(seconds: Seconds) -> None:

@@ -45,6 +45,8 @@ class ArrivingFile:
 
     Blocks on the disk: call it in a thread.
 
+    `part` is where it is until it is whole.
+
     Args:
         path: where the whole file will be.
         size: of the whole file.
@@ -56,15 +58,15 @@ class ArrivingFile:
 
     def __init__(self, path: Path, size: int, digest: str) -> None:
         self.path, self.size, self.digest = path, size, digest
-        self._part = path.with_name(f"{path.name}.{digest[:16]}.part")
+        self.part = path.with_name(f"{path.name}.{digest[:16]}.part")
         self._hash = hashlib.sha256()
         self.offset = 0  # bytes that are here
-        if path.exists() and not self._part.exists():
-            path.replace(self._part)  # it was whole once: whoever wanted it has not used it
+        if path.exists() and not self.part.exists():
+            path.replace(self.part)  # it was whole once: whoever wanted it has not used it
         self._take_up()
 
     def _take_up(self) -> None:
-        with self._part.open("a+b") as file:
+        with self.part.open("a+b") as file:
             if os.fstat(file.fileno()).st_size > self.size:
                 file.truncate(0)
             file.seek(0)
@@ -80,7 +82,7 @@ class ArrivingFile:
         """
         if self.offset + len(piece) > self.size:
             raise WireError(f"more than the {self.size} bytes that were announced came")
-        with self._part.open("r+b") as file:  # none is left open when a call is cancelled
+        with self.part.open("r+b") as file:  # none is left open when a call is cancelled
             file.seek(self.offset)
             append_whole(file.fileno(), piece)
         self._hash.update(piece)
@@ -88,7 +90,7 @@ class ArrivingFile:
 
     def force(self) -> None:
         """Wait until what has been added is on the disk."""
-        force(self._part)
+        force(self.part)
 
     def finish(self) -> Path:
         """The whole file, in its place.
@@ -100,9 +102,9 @@ class ArrivingFile:
         if self.offset < self.size:
             raise WireError(f"{self.offset} of {self.size} bytes came; send the rest")
         if self._hash.hexdigest() != self.digest:
-            self._part.unlink()
+            self.part.unlink()
             raise WireError("the bytes that came do not have the digest that was announced")
-        return self._part.replace(self.path)
+        return self.part.replace(self.path)
 
 
 class OneBehind:

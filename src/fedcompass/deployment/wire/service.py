@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.deployment.wire.answers import Answers, Receive
+from fedcompass.deployment.wire.answers import MUST_WAIT, Answers, Receive
 from fedcompass.deployment.wire.arriving import Pieces
 from fedcompass.deployment.wire.attendance import REMARKS, Attendance, Session
 from fedcompass.deployment.wire.connections import SERVICE
@@ -48,6 +48,7 @@ class FederationService:
         changed: is called when a site has come or gone.
         departed: is called with a site that says it takes no further part.
         remark: is told what the run's audit should say about a site: what it is, the site, why.
+        kept_free: how many bytes of the folder's disk answers have to leave.
 
     Raises:
         BlockingIOError: another server has the folder.
@@ -65,16 +66,24 @@ class FederationService:
         changed: Callable[[], None] = lambda: None,
         departed: Callable[[Session], None] = lambda _: None,
         remark: Callable[[str, str, str], None] = lambda *_: None,
+        kept_free: Callable[[], int] = lambda: 0,
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = FolderLock(folder)
         self.limits, self._say = limits or Limits(), notice
         self._notices = Notices(lambda _, line: notice(line))
-        self._remarks = {what: Notices(partial(remark, what)) for what in REMARKS}
+        self._remarks = {what: Notices(partial(remark, what)) for what in (*REMARKS, MUST_WAIT)}
         self._book = TaskBook(folder / "tasks.jsonl")
         self._models = PublishedModels()
         shutil.rmtree(folder / "models", ignore_errors=True)  # of an earlier version
-        self._answers = Answers(folder / "uploads", self._book, receive, self.limits)
+        self._answers = Answers(
+            folder / "uploads",
+            self._book,
+            receive,
+            self.limits,
+            kept_free,
+            partial(self._remark, MUST_WAIT),
+        )
         self._attendance = Attendance(
             layout, self._orders, self.limits, self._notice, self._remark, changed, departed
         )
@@ -180,6 +189,7 @@ class FederationService:
                     self._say(problem)
                 for said in (self._notices, *self._remarks.values()):
                     said.catch_up(monotonic())
+                self._answers.tidy()
             except Exception as error:
                 what = one_line(f"{type(error).__name__}: {error}")
                 self._say(f"who may take part cannot be reviewed: {what}; trying again")

@@ -33,7 +33,7 @@ __all__ = ["SiteLink", "Train"]
 _BACKOFF = Backoff(first=0.4, longest=3.0)
 _KEPT_MODELS = 2
 _FORCED_AFTER: Seconds = 2.0  # answers that have no receipt by then
-_TRY_AGAIN = {grpc.StatusCode.UNAVAILABLE, UNSENT}
+_TRY_AGAIN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, UNSENT}
 
 
 class _Left(Exception):

@@ -144,6 +144,11 @@ class TaskBook:
         """Of the open tasks."""
         return set(self._open)
 
+    @property
+    def sites(self) -> set[str]:
+        """Those that have open tasks."""
+        return {task.site for task in self._open.values()}
+
     def look_up(self, site: str, answer: pb.Answer) -> GivenTask | pb.Receipt:
         """The open task of this site that an answer is for; else its receipt, or a refusal."""
         task = self.open_task(site, answer.task)
