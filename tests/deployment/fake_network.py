@@ -214,6 +214,7 @@ def federation(
     resume: bool = False,
     evaluate: Evaluate | None = None,
     wall: Callable[[], float] = lambda: 1e9,
+    spent: Path | None = None,
 ) -> Federation:
     return Federation(
         chosen or settings(),
@@ -223,6 +224,7 @@ def federation(
         folder,
         resume=resume,
         evaluate=evaluate,
+        spent=spent,
         clock=network.clock,
         wall=wall,
         pause=network.clock.pause,

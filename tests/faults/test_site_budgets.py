@@ -12,6 +12,7 @@ from tests.faults.tally import Row, tally
 
 from fedcompass.deployment.operator.running_site import RunningSite
 from fedcompass.privacy.account import PrivacyAccount, PrivacyPlan
+from fedcompass.privacy.account_file import AccountFile
 from fedcompass.privacy.spending import Spent, epsilon_of
 from fedcompass.runs.journal import read_journal
 
@@ -154,7 +155,7 @@ def test_a_spent_site_that_was_killed_over_its_last_task_says_so_when_it_returns
         account = data(federation, "poor") / "privacy-account.json"
         plan = PrivacyPlan(**BUDGET, clip=1.0, sample_rate=0.2, batch_size=8.0)
         before = PrivacyAccount().affords(plan, 127) - STEPS
-        account.write_text(json.dumps({"format": 1, "spent": [[1.0, 0.2, before]]}))
+        AccountFile(account, plan).charge(before)
         federation.start()
         federation.until("it trains", lambda: taken(federation, "poor") > 0)
         federation.kill("site", "poor")
@@ -170,3 +171,32 @@ def test_a_spent_site_that_was_killed_over_its_last_task_says_so_when_it_returns
         check_account(federation, "poor", killed=1, before=before)
         row.injected = federation.injected
         check_restart(federation, "poor")
+
+
+@pytest.mark.slow_faults
+def test_an_account_that_is_set_back_and_then_deleted(row: Row) -> None:
+    with private_federation({"a": 0.1, "b": 0.1}) as federation:
+        account = data(federation, "a") / "privacy-account.json"
+        copy = federation.site_folder("a") / "state" / account.name
+        federation.start()
+        federation.until_more("accepted", "a")
+        old = account.read_bytes()
+        federation.until_more("accepted", "a", lines=2)
+        federation.sites["a"].stop()
+        log = federation.site_folder("a") / "state" / "site.log"
+        for damage in (lambda: account.write_bytes(old), account.unlink):
+            damage()
+            row.injected += 1
+            before, refused = taken(federation, "a"), text_of(log).count("until you decide")
+            federation.start_site("a")
+            federation.until(
+                "it does not train",
+                lambda refused=refused: text_of(log).count("until you decide") > refused,  # type: ignore[misc]
+            )
+            federation.sites["a"].stop()
+            assert taken(federation, "a") == before
+        assert federation.audit("account set back") == []
+        copy.unlink()  # somebody decides to begin at 0
+        federation.start_site("a")
+        federation.until_more("account set back", "a")
+        row.accepted = federation.accepted()

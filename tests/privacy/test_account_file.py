@@ -1,8 +1,10 @@
 """A site's account on its disk: a kill at any moment leaves at least what was spent."""
 
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,13 +63,65 @@ def test_other_settings_later_go_on_with_the_same_account(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", '{"format": 2, "spent": []}', '{"format": 1, "spent": [[1.0, 2.0, 3]]}']
+    "text", ["", "{", "[1]", "[" * 100_000, '{"format": 1}', '{"format": 2, "spent": []}']
 )
 def test_a_damaged_account_is_refused_when_the_site_starts(tmp_path: Path, text: str) -> None:
     path = tmp_path / "account.json"
     path.write_text(text)
     with pytest.raises(RunFolderError, match=r"privacy account, cannot be read .* backup"):
         AccountFile(path, PLAN)
+
+
+def test_no_flipped_bit_lowers_what_is_spent(tmp_path: Path) -> None:
+    path, copy = tmp_path / "account.json", tmp_path / "copy.json"
+    AccountFile(path, PLAN, copy).charge(7)
+    whole = path.read_bytes()
+    for place in range(8 * len(whole.rstrip())):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with suppress(RunFolderError):  # else it says the same in other letters
+            assert AccountFile(path, PLAN, copy).read().history == [PLAN.spent(7)], bytes(damaged)
+
+
+def test_an_account_that_is_gone_or_set_back_is_not_trained_on_until_somebody_decides(
+    tmp_path: Path,
+) -> None:
+    path, copy = tmp_path / "account.json", tmp_path / "copy.json"
+    account = AccountFile(path, PLAN, copy)
+    account.charge(3)
+    old = path.read_bytes()
+    account.charge(4)
+    path.unlink()
+    for call in (lambda: AccountFile(path, PLAN, copy), lambda: account.charge(1)):
+        with pytest.raises(RunFolderError, match=r"it is not there, but its copy is.*you decide"):
+            call()
+    path.write_bytes(old)
+    with pytest.raises(RunFolderError, match="it is older than its copy") as raised:
+        AccountFile(path, PLAN, copy)
+    assert f"put its copy, {copy}, in its place" in str(raised.value)
+    shutil.copy(copy, path)  # as it says
+    assert steps_in(path) == 7
+    AccountFile(path, PLAN, copy).charge(1)
+    path.unlink()
+    copy.unlink()  # likewise
+    assert AccountFile(path, PLAN, copy).epsilon == 0.0
+
+
+@pytest.mark.parametrize("what", ["lost", "damaged", "behind"])
+def test_a_copy_that_is_lost_damaged_or_behind_is_written_anew(tmp_path: Path, what: str) -> None:
+    path, copy = tmp_path / "account.json", tmp_path / "copy.json"
+    account = AccountFile(path, PLAN, copy)
+    account.charge(3)
+    if what == "lost":
+        copy.unlink()
+    elif what == "damaged":
+        copy.write_text("{")
+    else:  # killed in between, or another site of the same data has charged
+        AccountFile(path, PLAN).charge(2)
+    AccountFile(path, PLAN, copy).charge(4)
+    assert copy.read_bytes() == path.read_bytes()
+    assert steps_in(path) == (9 if what == "behind" else 7)
 
 
 def test_where_the_account_cannot_be_written_nothing_may_be_trained(tmp_path: Path) -> None:
@@ -85,7 +139,7 @@ from fedcompass.privacy.spending import epsilon_of
 
 folder = Path(sys.argv[1])
 plan = PrivacyPlan(epsilon=90.0, delta=1e-5, clip=1.0, noise=20.0, sample_rate=0.1, batch_size=8.0)
-account = AccountFile(folder / "account.json", plan)
+account = AccountFile(folder / "account.json", plan, folder / "copy.json")
 for power in range(10):  # so that Opacus is loaded, and most is computed already
     epsilon_of([plan.spent(1 << power)], plan.delta)
 (folder / "taken").touch()

@@ -2,9 +2,11 @@
 
 import json
 import os
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fedcompass.errors import BudgetSpent, RunFolderError
 from fedcompass.privacy.account import PrivacyAccount, PrivacyPlan
@@ -13,7 +15,9 @@ from fedcompass.vocabulary import Steps
 
 __all__ = ["AccountFile"]
 
-_FORMAT = 1
+_FORMAT = 2
+_DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError)
+"""What reading a file of any content raises."""
 
 
 class AccountFile:
@@ -23,33 +27,53 @@ class AccountFile:
     disk, and only then may they be taken. What was charged and not taken is given back by `settle`,
     when nothing more can be taken.
 
+    The file has a checksum, and a copy elsewhere, which is written after it. The copy shows that
+    the file was lost, or replaced by an older one; it is never taken for the account itself, since
+    others who share that may have charged it meanwhile. What to do then a person decides.
+
     Args:
         path: the file; none is there before the first charge.
         plan: the site's budget, and how it trains.
+        copy: another file, of this site alone; None: there is none.
     """
 
-    def __init__(self, path: Path, plan: PrivacyPlan) -> None:
-        self.path, self.plan = path, plan
+    def __init__(self, path: Path, plan: PrivacyPlan, copy: Path | None = None) -> None:
+        self.path, self.plan, self._copy = path, plan, copy
         self.read()  # a damaged one is noticed when the site starts
 
     def read(self) -> PrivacyAccount:
         """What is on the disk.
 
         Raises:
-            RunFolderError: it cannot be read, or is damaged.
+            RunFolderError: it cannot be read, is damaged or older than its copy, or only its copy
+                is there.
         """
+        return self._read()[1]
+
+    def _read(self) -> tuple[int, PrivacyAccount]:
+        """How often the account was written, and what it says."""
         try:
-            record = json.loads(self.path.read_text(encoding="utf-8"))
-            if record["format"] != _FORMAT:
-                raise ValueError(f"its format is {record['format']!r}")
-            return PrivacyAccount.from_json(record["spent"])
+            writes, account = _read(self.path)
         except FileNotFoundError:
-            return PrivacyAccount()
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise RunFolderError(
-                f"{self.path}, the site's privacy account, cannot be read ({error}); restore it "
-                "from a backup: without it nobody knows what is spent"
-            ) from None
+            if self._copy is None or not self._copy.exists():
+                return 0, PrivacyAccount()
+            raise self._unknown("it is not there, but its copy is") from None
+        except _DAMAGED as error:
+            raise self._unknown(str(error) or type(error).__name__) from None
+        if self._copy is not None:
+            with suppress(*_DAMAGED):  # none, or no whole one: it is written anew with the next
+                if _read(self._copy)[0] > writes:
+                    raise self._unknown("it is older than its copy")
+        return writes, account
+
+    def _unknown(self, why: str) -> RunFolderError:
+        copy = "a copy" if self._copy is None else f"its copy, {self._copy}"
+        return RunFolderError(
+            f"{self.path}, the site's privacy account, cannot be read ({why}): nobody knows what "
+            "is spent, and the site does not train until you decide. Restore the newest from a "
+            f"backup; or put {copy}, in its place, unless another federation has used these data "
+            "since; or remove both, for data that were never used"
+        )
 
     @property
     def epsilon(self) -> float:
@@ -70,12 +94,12 @@ class AccountFile:
             RunFolderError: the file cannot be read or written; then nothing may be trained.
         """
         with self._alone():
-            account = self.read()
+            writes, account = self._read()
             allowed = account.affords(self.plan, steps)
             if allowed == 0:
                 raise self._nothing_left(account)
             account.charge(self.plan.spent(allowed))
-            self._write(account)
+            self._write(writes + 1, account)
         return allowed
 
     def settle(self, charged: Steps, done: Steps) -> None:
@@ -83,19 +107,22 @@ class AccountFile:
         if done == charged:
             return
         with self._alone():
-            account = self.read()
+            writes, account = self._read()
             try:
                 account.charge(self.plan.spent(done - charged))
             except ValueError:  # another process has charged steps of another kind since then
                 return
-            self._write(account)
+            self._write(writes + 1, account)
 
     def _nothing_left(self, account: PrivacyAccount) -> BudgetSpent:
         return BudgetSpent(account.epsilon(self.plan.delta), self.plan.epsilon)
 
-    def _write(self, account: PrivacyAccount) -> None:
-        record = {"format": _FORMAT, "spent": account.to_json()}
-        write_whole(self.path, json.dumps(record) + "\n")
+    def _write(self, writes: int, account: PrivacyAccount) -> None:
+        record = {"format": _FORMAT, "writes": writes, "spent": account.to_json()}
+        text = json.dumps({**record, "crc": _checksum(record)}) + "\n"
+        for place in (self.path, self._copy):  # a kill in between leaves the copy older, not newer
+            if place is not None:
+                write_whole(place, text)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -112,3 +139,16 @@ class AccountFile:
                 yield
         finally:
             os.close(handle)
+
+
+def _read(path: Path) -> tuple[int, PrivacyAccount]:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if record["format"] != _FORMAT:
+        raise ValueError(f"its format is {record['format']!r}")
+    if record.pop("crc") != _checksum(record):
+        raise ValueError("its checksum differs")
+    return record["writes"], PrivacyAccount.from_json(record["spent"])
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record).encode())

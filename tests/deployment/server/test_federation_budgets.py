@@ -19,7 +19,9 @@ from tests.deployment.fake_network import (
 
 from fedcompass.cli.deploy_words import summary_line
 from fedcompass.deployment.operator.run_view import RunView
+from fedcompass.deployment.server.audit_words import in_words
 from fedcompass.deployment.wire.transport import Greeting, NodeId, Reply
+from fedcompass.errors import RunFolderError
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -70,6 +72,54 @@ def test_a_site_whose_budget_is_spent_leaves_with_that_reason_and_the_others_go_
     [line] = audit(tmp_path, "left")
     assert (line["who"], line["why"]) == ("site-2", WHY)
     check_exactly_once(tmp_path, chosen)
+
+
+def reporting(*epsilons: float | None, delta: float = 1e-5) -> Callable[[Reply, int], Reply]:
+    """A site that says this of its budget, one after the other, and then the last for ever."""
+
+    def spoil(reply: Reply, number: int) -> Reply:
+        epsilon = epsilons[min(number, len(epsilons)) - 1]
+        return replace(reply, epsilon=epsilon, delta=None if epsilon is None else delta)
+
+    return spoil
+
+
+def told_of(folder: Path) -> list[tuple[str, str]]:
+    return [(line["who"], line["why"]) for line in audit(folder, "account set back")]
+
+
+def test_an_epsilon_lower_than_one_before_is_said_once_for_each_fall_also_in_the_next_run(
+    tmp_path: Path,
+) -> None:
+    chosen = settings({"name": "fedasync", "steps": 4}, max_updates=12, min_clients=1)
+
+    def run(name: str, spoil: Callable[[Reply, int], Reply]) -> list[tuple[str, str]]:
+        network = FakeNetwork(Clock(), sites(0.1))
+        network.sites[101].spoil = spoil
+        federation(tmp_path / name, network, chosen, spent=tmp_path / "epsilons.json").run()
+        return told_of(tmp_path / name)
+
+    lost = "its account was lost or set back; ask there"
+    had = "and had 3 (delta 1e-05) before"
+    assert run("honest", reporting(1.0, 2.0, 1.995, 3.0)) == []  # accurate to 0.01
+    assert run("reset", reporting(3.0, 0.5, 0.7, 0.9, 0.2)) == [
+        ("site-1", f"it reports epsilon 0.5 spent, {had}: {lost}"),
+        ("site-1", f"it reports epsilon 0.2 spent, {had}: {lost}"),
+    ]
+    assert run("next run", reporting(0.8, 3.1)) == [
+        ("site-1", f"it reports epsilon 0.8 spent, {had}: {lost}")
+    ]
+    assert run("none", reporting(None)) == [
+        ("site-1", f"it reports no privacy budget, and had 3.1 (delta 1e-05) before: {lost}")
+    ]
+    assert run("delta", reporting(1.0, delta=1e-3)) == [
+        ("site-1", "its delta is 0.001, with epsilon 1; it was 3.1 (delta 1e-05) before")
+    ]
+    line = audit(tmp_path / "delta", "account set back")[0]
+    assert "site-1 account set back: its delta is 0.001" in (in_words(line) or "")
+    (tmp_path / "epsilons.json").write_text('{"site-1": 3}')
+    with pytest.raises(RunFolderError, match=r"epsilons\.json.* is damaged; restore it"):
+        run("damaged", reporting(1.0))
 
 
 def test_no_group_waits_for_a_site_that_has_left(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,24 @@ def test_the_last_task_is_cut_then_the_site_says_that_its_budget_is_spent(tmp_pa
     with pytest.raises(BudgetSpent):  # a restart forgets nothing
         rounds(tmp_path).run(start_state()[1], steps=1, task=99)
     assert recorded(tmp_path) == sum(done)
+
+
+def test_an_account_is_kept_in_the_sites_own_folder_too_and_a_lost_one_ends_the_training(
+    tmp_path: Path,
+) -> None:
+    data, state = tmp_path / "data", tmp_path / "state"
+    data.mkdir()
+    state.mkdir()
+    trainer = Trainer(data=samples(), optimizer=SGD, batch_size=4)
+    here = replace(site(data), state=state)
+    private = SiteRounds(linear(), trainer, here)
+    private.run(start_state()[1], steps=5, task=1)
+    assert recorded(state) == recorded(data) == 5
+    (data / "privacy-account.json").unlink()
+    with pytest.raises(RunFolderError, match="the site does not train until you decide"):
+        private.run(start_state()[1], steps=5, task=2)
+    with pytest.raises(RunFolderError, match="the site does not train until you decide"):
+        SiteRounds(linear(), trainer, here)
 
 
 def test_a_site_without_a_budget_keeps_no_account(tmp_path: Path) -> None:

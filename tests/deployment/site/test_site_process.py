@@ -13,6 +13,8 @@ from fedcompass.deployment.operator.project_files import init_project
 from fedcompass.deployment.site.refused_certificate import in_words
 from fedcompass.deployment.site.site_folder import SiteFolder
 from fedcompass.deployment.site.site_process import is_running, worker_is_up
+from fedcompass.privacy.account import PrivacyPlan
+from fedcompass.privacy.account_file import AccountFile
 
 PATIENCE = 120.0  # seconds; only a failing test waits so long
 
@@ -69,7 +71,10 @@ def test_a_site_whose_budget_is_spent_says_so_at_every_start_and_ends_without_tr
     (site.folder / "app.py").write_text(APP)
     (site.folder / "data").mkdir()
     account = site.folder / "data" / "privacy-account.json"
-    account.write_text('{"format": 1, "spent": [[1.0, 1.0, 3]]}')
+    plan = PrivacyPlan(
+        epsilon=99.0, delta=1e-5, clip=1.0, noise=1.0, sample_rate=1.0, batch_size=8.0
+    )
+    AccountFile(account, plan).charge(3)
     settings = site.folder / "site.toml"
     budget = "\n[settings.privacy]\nepsilon = 10.0\n"
     settings.write_text("data = 'data'\n" + settings.read_text() + budget)

@@ -34,12 +34,14 @@ class Site:
     data: the folder with the site's data; None if it did not name one.
     device: what torch calls it, such as "cpu" or "cuda:0".
     settings: the site's own settings, from its site.toml.
+    state: the folder with what the site's own process keeps; None outside `fedcompass deploy`.
     """
 
     name: str
     data: Path | None = None
     device: str = "cpu"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    state: Path | None = None
 
     def check_device(self) -> None:
         """Refuse a device that is not on this machine.

@@ -174,7 +174,7 @@ def _site_app(site: SiteFolder) -> str:
 
     site.check_data()
     settings = site.settings
-    here = Site(settings.name, site.data, settings.device, settings.settings)
+    here = Site(settings.name, site.data, settings.device, settings.settings, site.state)
     here.check_device()
     app = load_app(site.app)
     trainer = app.trainer(here)

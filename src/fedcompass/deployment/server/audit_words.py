@@ -28,6 +28,7 @@ _TOLD = (
     "diverged",
     "no best model",
     "must wait",
+    "account set back",
     "disk full",
 )
 

@@ -19,6 +19,7 @@ from fedcompass.deployment.server.federation_summary import Summary
 from fedcompass.deployment.server.intake import Intake
 from fedcompass.deployment.server.membership import Membership
 from fedcompass.deployment.server.readmission import take_requests
+from fedcompass.deployment.server.replies import LargestSpent
 from fedcompass.deployment.wire.transport import Transport
 from fedcompass.errors import SettingsError
 from fedcompass.own_code import short
@@ -49,6 +50,7 @@ class Federation:
         folder: the run's; one server at a time.
         resume: go on with the run in the folder.
         evaluate: measures a model, in a thread of its own; None: nothing is measured.
+        spent: a file with what sites have spent of their privacy budgets, in whatever run.
         frozen: parameters that nobody trains or sends, written beside the others in the end.
         clock: monotonic seconds.
         wall: seconds since 1970, for the audit log.
@@ -69,12 +71,14 @@ class Federation:
         resume: bool = False,
         evaluate: Evaluate | None = None,
         frozen: Mapping[str, Tensor] | None = None,
+        spent: Path | None = None,
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
         pause: Callable[[Seconds], None] = sleep,
     ) -> None:
         self.settings = settings
         self._frozen = dict(frozen or {})
+        largest = LargestSpent(spent)
         sums = _site_sums(settings, transport, folder, initial)
         self._run = DurableRun(
             settings, layout, initial, folder, resume=resume, wall=wall, sums=sums
@@ -105,6 +109,7 @@ class Federation:
             self._dispatcher,
             self.membership,
             return_until=self.now() + settings.return_within,
+            spent=largest,
         )
         transport.confirm(self._run.name, self._run.answered.values())  # receipts still owed
         for command in self._run.outstanding():

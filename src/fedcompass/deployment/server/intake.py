@@ -7,7 +7,7 @@ from fedcompass.deployment.server.dispatcher import Dispatcher, Sent
 from fedcompass.deployment.server.durable_run import DurableRun
 from fedcompass.deployment.server.federation_settings import FederationSettings
 from fedcompass.deployment.server.membership import Membership, Peer
-from fedcompass.deployment.server.replies import checked_greeting, spent_by
+from fedcompass.deployment.server.replies import LargestSpent, checked_greeting, spent_by
 from fedcompass.deployment.wire.short_texts import one_line
 from fedcompass.deployment.wire.transport import Greeting, Reply
 from fedcompass.errors import LayoutMismatch
@@ -33,8 +33,10 @@ class Intake:
         dispatcher: Dispatcher,
         membership: Membership,
         return_until: Seconds,
+        spent: LargestSpent,
     ) -> None:
         self._settings, self._run, self._dispatcher = settings, run, dispatcher
+        self._spent = spent
         self._membership = membership
         self._return_until = return_until
         self._returning = dict.fromkeys(run.coordinator.scheduler.roster.members)
@@ -69,6 +71,8 @@ class Intake:
         peer, command = self._membership.peers.get(sent.node), sent.command
         if command is None:
             return None if peer is None else self._probed(now, reply, peer)
+        if reply.node == sent.node:
+            self._compare_spent(now, command.client, reply)
         if reply.budget_spent and reply.node == sent.node:
             return self._left(now, reply, command.client, peer)
         if not self._counts(command):
@@ -79,6 +83,15 @@ class Intake:
         if reply.error is not None:
             return self._failed(now, command, peer, reply.error)
         return self._answer(now, reply, command, peer)
+
+    def _compare_spent(self, now: Seconds, client: ClientId, reply: Reply) -> None:
+        """Say it where a site's privacy account cannot be right; a task that failed tells none."""
+        spent = spent_by(reply)
+        if not spent and reply.error is not None:
+            return
+        problem = self._spent.problem(client, spent)
+        if problem is not None:
+            self._run.audit.say("account set back", now, who=client, why=problem)
 
     def _counts(self, command: StartTraining) -> bool:
         """Whether the answer to a task still counts."""

@@ -31,6 +31,7 @@ def serve(
     *,
     on_step: Callable[[Federation], None] | None = None,
     pause: Callable[[Seconds], None] = sleep,
+    spent: Path | None = None,
 ) -> Summary:
     """Run a federation to its end, or until something stops it; then it can be resumed.
 
@@ -57,6 +58,7 @@ def serve(
         evaluate=_evaluation(app, settings, layout),
         pause=pause,
         frozen=frozen,
+        spent=spent,
     )
     try:
         return federation.run(on_step)

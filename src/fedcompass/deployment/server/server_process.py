@@ -169,7 +169,15 @@ def _serve(project: ServerProject, run: Path) -> None:
     gc.freeze()  # torch and the app stay: the collector need not look at them again and again
     resume = (run / "deployment.toml").exists()
     try:
-        serve(project.federation, app, transport, run, resume=resume, pause=pause)
+        serve(
+            project.federation,
+            app,
+            transport,
+            run,
+            resume=resume,
+            pause=pause,
+            spent=project.state / "epsilons.json",
+        )
         transport.wait(0.0)  # all of it is on disk: the last receipts may go out
     finally:
         transport.close()

@@ -54,7 +54,7 @@ def budget_of(site: Site, trainer: Trainer, module: nn.Module) -> "SiteBudget | 
 
     Raises:
         SettingsError: the settings are wrong, or model, loss or trainer cannot be private.
-        RunFolderError: the account cannot be read.
+        RunFolderError: the account cannot be read, or trusted.
     """
     given = site.settings.get("privacy")
     if given is None:
@@ -91,7 +91,8 @@ class SiteBudget:
         inputs, targets = self._batch(torch.arange(min(64, self._samples)))
         check_loss(module, trainer.loss, trainer.prepared(inputs), targets)
         self._hooked = made_private(module)
-        self.account = AccountFile(settings.place(site), plan)
+        copy = None if site.state is None else site.state / _USUAL_ACCOUNT
+        self.account = AccountFile(settings.place(site), plan, copy)
         self._draws: SecretDraws | None = None
 
     def charge(self, steps: Steps) -> Steps:

@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         settings = folder.settings
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        site = Site(settings.name, folder.data, settings.device, settings.settings)
+        site = Site(settings.name, folder.data, settings.device, settings.settings, folder.state)
         site.check_device()
         folder.check_data()
         worker = SiteWorker(load_app(folder.app), site)
