@@ -45,6 +45,29 @@ def test_a_corrupted_file_of_the_server(what: str, row: Row) -> None:
         federation.finish(row)
 
 
+@pytest.mark.slow_faults  # test_wire_records.py has every byte of it without processes
+def test_a_corrupted_book_of_tasks(row: Row) -> None:
+    with ToyFederation({"a": 0.05, "b": 0.08}, strategy=STRATEGY, min_clients=1) as federation:
+        federation.start()
+        book = federation.project / "state" / "wire" / "tasks.jsonl"
+        for every in (1, 2, 3):
+            federation.until_more("merged", lines=2)
+            federation.kill("server")
+            federation.stop_server()
+            lines = book.read_bytes().splitlines(keepends=True)
+            for number in range(0, len(lines), every):  # the newest among them
+                line = lines[-1 - number]
+                lines[-1 - number] = line[:20] + bytes([line[20] ^ 1]) + line[21:]
+            book.write_bytes(b"".join(lines))
+            row.injected += 1
+            federation.start_server(resume=True)
+            for site in federation.honest:
+                federation.until_more("accepted", site)
+        log = (federation.project / "state" / "server.log").read_text(encoding="utf-8")
+        assert log.count("damaged lines were left out; their tasks are given again") == 3
+        federation.finish(row)
+
+
 def stop_with_an_update(federation: ToyFederation) -> None:
     """Kill the server while an accepted update is not in its checkpoint yet."""
     while True:

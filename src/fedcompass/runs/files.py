@@ -256,7 +256,7 @@ class GrowingFile:
 
 def _records(lines: bytes) -> Iterator[dict[str, Any]]:
     for line in lines.splitlines():
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             record = json.loads(line)
             if isinstance(record, dict):
                 yield record

@@ -69,11 +69,11 @@ class Papers:
 class Server:
     """A service that takes every answer in; `received` has them."""
 
-    def __init__(self, service: FederationService, port: int) -> None:
+    def __init__(self, service: FederationService, port: int, notices: list[str]) -> None:
         self.service, self.port = service, port
         self.address = f"127.0.0.1:{port}"
         self.received: list[tuple[Received, bytes | None]] = []
-        self.notices: list[str] = []
+        self.notices = notices
         self.remarks: list[tuple[str, str, str]] = []  # for the run's audit: what, the site, why
         self.verdict = Verdict(True)
         self.answers = service._answers
@@ -111,6 +111,7 @@ async def serving(
     kept_free: int = 0,
 ) -> AsyncIterator[Server]:
     made: list[Server] = []
+    notices: list[str] = []
 
     async def receive(received: Received) -> Verdict:
         content = None if received.payload is None else received.payload.read_bytes()
@@ -123,13 +124,13 @@ async def serving(
         LAYOUT,
         receive,
         limits,
-        notice=lambda text: made[0].notices.append(text),
+        notice=notices.append,
         remark=lambda *said: made[0].remarks.append(said),
         kept_free=lambda: kept_free,
     )
     address = f"{host}:{port}"
     server, bound = await listen(service.handler(), address, papers.server, service.limits)
-    made.append(Server(service, bound))
+    made.append(Server(service, bound, notices))
     try:
         yield made[0]
     finally:

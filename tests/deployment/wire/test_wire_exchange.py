@@ -114,6 +114,37 @@ async def test_a_site_that_was_away_gets_its_task_when_it_connects(
 
 
 @played
+async def test_a_server_whose_book_of_tasks_is_damaged_says_so_and_goes_on(
+    papers: Papers, tmp_path: Path
+) -> None:
+    book = tmp_path / "server" / "tasks.jsonl"
+    async with AsyncExitStack() as stack:
+        async with serving(papers, tmp_path / "server") as server:
+            address, port = server.address, server.port
+            north = await stack.enter_async_context(
+                attending(papers, "north", tmp_path / "north", address)
+            )
+            server.give("north", 1)
+            await until(lambda: server.received)
+            north.hold.clear()
+            lost = server.give("north", 2)
+            await until(lambda: len(north.trained) == 2)
+        lines = book.read_bytes().splitlines(keepends=True)
+        book.write_bytes(b"".join(line.replace(b'"number": 2', b'"number": 7') for line in lines))
+        again = await stack.enter_async_context(serving(papers, tmp_path / "server", port=port))
+        assert again.notices == [
+            f"{book}: 1 damaged lines were left out; their tasks are given again, and nothing "
+            "accepted is lost"
+        ]
+        north.hold.set()  # its answer is to a task that nobody knows
+        await until(lambda: any("no task of this id" in line for line in north.notices))
+        new = again.give("north", 2)
+        await until(lambda: again.received)
+        assert new.id != lost.id
+        assert [received.task for received, _ in again.received] == [new]
+
+
+@played
 async def test_a_withdrawn_task_ends_its_training_and_its_answer_is_refused(
     papers: Papers, tmp_path: Path
 ) -> None:

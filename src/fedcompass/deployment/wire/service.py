@@ -74,6 +74,11 @@ class FederationService:
         self._notices = Notices(lambda _, line: notice(line))
         self._remarks = {what: Notices(partial(remark, what)) for what in (*REMARKS, MUST_WAIT)}
         self._book = TaskBook(folder / "tasks.jsonl")
+        if self._book.damaged:
+            notice(
+                f"{folder / 'tasks.jsonl'}: {self._book.damaged} damaged lines were left out; "
+                "their tasks are given again, and nothing accepted is lost"
+            )
         self._models = PublishedModels()
         shutil.rmtree(folder / "models", ignore_errors=True)  # of an earlier version
         self._answers = Answers(

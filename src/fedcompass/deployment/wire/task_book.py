@@ -1,13 +1,14 @@
 """The server's record of tasks and receipts: on disk, so that a restart knows what it promised."""
 
 import secrets
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedcompass.deployment.wire import federation_pb2 as pb
-from fedcompass.errors import RunFolderError
 from fedcompass.finite_json import json_text
 from fedcompass.runs.files import LineFile, write_whole
 from fedcompass.vocabulary import ModelVersion, Steps, TaskId
@@ -73,6 +74,11 @@ class TaskBook:
     Every change outlives this process when its call returns. A receipt is on the disk by then; a
     task is not waited for: one that a failing machine forgets is given again under another id.
 
+    Nothing is lost with a line, since the run's own journal has what was accepted: without a task,
+    its answer is refused as unknown, and the task is given again; without a receipt, the task is
+    open until the next one of its site, and an answer to it counts no second time. So a line that
+    is damaged, which its checksum tells, is left out; `damaged` is how many were.
+
     Args:
         path: a file of JSON lines; made when it is not there.
 
@@ -84,14 +90,15 @@ class TaskBook:
         self._open: dict[str, GivenTask] = {}
         self._closed: dict[str, tuple[str, str | None, pb.Receipt]] = {}  # site, digest, receipt
         self._file = LineFile(path)
-        records = self._file.records()
-        for record in records:
-            try:
-                self._apply(record)
-            except (KeyError, TypeError, ValueError):
-                raise RunFolderError(f"{path} is damaged; restore it from a backup") from None
-        if len(records) > 2 * (len(self._open) + len(self._closed)) + 1000:
-            write_whole(path, "".join(json_text(line) + "\n" for line in self._lines()))
+        lines, whole = path.read_bytes().count(b"\n"), 0
+        for record in self._file.records():
+            with suppress(KeyError, TypeError, ValueError):
+                if record.pop("crc") == _checksum(record):
+                    self._apply(record)
+                    whole += 1
+        self.damaged = lines - whole
+        if self.damaged or lines > 2 * (len(self._open) + len(self._closed)) + 1000:
+            write_whole(path, "".join(json_text(_summed(line)) + "\n" for line in self._lines()))
 
     def _apply(self, record: dict[str, Any]) -> None:
         match record:
@@ -114,7 +121,7 @@ class TaskBook:
             yield {"given": asdict(task)}
 
     def _write(self, record: dict[str, Any]) -> None:
-        self._file.append([record])
+        self._file.append([_summed(record)])
         self._apply(record)
 
     def give(self, new: GivenTask) -> GivenTask:
@@ -184,3 +191,12 @@ class TaskBook:
 def _closed_line(site: str, digest: str | None, receipt: pb.Receipt) -> dict[str, Any]:
     fields = {"task": receipt.task, "accepted": receipt.accepted, "reason": receipt.reason}
     return {"closed": fields, "site": site, "digest": digest}
+
+
+def _summed(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as it is written."""
+    return {**record, "crc": _checksum(record)}
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(json_text(record).encode())
