@@ -370,9 +370,10 @@ class Tally:
         contributions = merged_in(record)
         self.merged += len(contributions)
         self.version = record["version"]
-        together_with = {client for client, _, _ in contributions}
-        for client in together_with:
-            self.clients[client].versions += 1 / len(together_with)
+        makers = dict.fromkeys(client for client, _, _ in contributions)
+        for client in makers:
+            if client in self.clients:  # a journal may begin in the midst of a run
+                self.clients[client].versions += 1 / len(makers)
         self.uploads_by_version.append(self.uploads)
         merged = [self.rounds.pop(task, None) for _, task, _ in contributions]
         together = [r for r in merged if r is not None and r.group in (None, *record["buffers"])]
