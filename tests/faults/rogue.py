@@ -25,6 +25,7 @@ BROKEN = (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError, EOFErro
 """What a call ends with when the server dies, or has had enough."""
 
 PATIENCE = 30.0  # seconds, for one answer of the server
+MANY = 20  # uploads that are begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,9 @@ class Rogue:
         self.name, self._number, self._address, self._identity = name, number, address, identity
         self._layout, self._other_layout = layouts
         self.ledger, self.anothers_tasks = ledger, anothers_tasks
-        self._misdeeds, self._pause = misdeeds, pause
+        self.misdeeds, self._pause = misdeeds, pause
         self.do_task: DoTask = self._misbehave  # what it does to a task
+        self._chosen: dict[int, str] = {}  # by a task's number
         self.lied: set[int] = set()  # numbers of tasks that it never answered honestly
         self.old: list[tuple[pb.Answer, bytes]] = []  # answers that have their receipt
 
@@ -161,7 +163,7 @@ class Rogue:
                 return  # given up meanwhile
             raise
         payload = toy_trained(model, self._number, task.number, task.steps)
-        misdeed = Random(task.number).choice(self._misdeeds)
+        misdeed = self._chosen.setdefault(task.number, Random(task.number).choice(self.misdeeds))
         work = Work(caller, task, model, payload)
         if misdeed in LIES:
             self.lied.add(task.number)
@@ -264,6 +266,21 @@ async def _broken_off(rogue: Rogue, work: Work) -> None:
     call.cancel()
 
 
+async def _begun_and_not_ended(rogue: Rogue, work: Work) -> None:
+    """Many answers under new digests, each but for its last byte."""
+    for _ in range(MANY):
+        call = work.caller.open_submit()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answer = work.answered(work.payload, digest=secrets.token_hex(32))
+                await work.caller.write(call, answer)
+                await call.read()  # `proceed`
+                await work.caller.write_piece(call, work.payload[:-1])
+            await asyncio.sleep(0.02)
+        finally:
+            call.cancel()
+
+
 async def _garbage(rogue: Rogue, work: Work) -> None:
     chance = Random(work.task.number)
     for method in ("Attend", "FetchModel", "Submit"):
@@ -315,6 +332,7 @@ MISDEEDS: dict[str, Misdeed] = {
     "an answer: to another site's task": _anothers,
     "an answer: bytes damaged on their way": _with_other_bytes,
     "an answer: broken off": _broken_off,
+    "an answer: twenty begun under new digests, none ended": _begun_and_not_ended,
     "calls: garbage in place of messages": _garbage,
     **LIES,
 }

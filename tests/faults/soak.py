@@ -2,42 +2,65 @@
 
     python -m tests.faults.soak --seconds 3600 --least 1000 --page docs/faults.md
 
-Sites, workers and the server are killed and stopped, links cut, silenced and damaged, sites revoked
-and added; a site on the roster breaks every rule, and strangers call. In the end nothing may be
-lost or merged twice, and the model is computed again from the journal, to the bit.
+Sites, workers and the server are killed and stopped, its disk is filled, links cut, silenced and
+damaged, sites revoked and added; a site on the roster breaks every rule, another one answers at
+once, and strangers call. In the end nothing may be lost or merged twice, and the model is computed
+again from the journal, to the bit.
 """
 
 import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Any
 
+import pytest
 from tests.faults.links import Links, loop_in_thread
 from tests.faults.loopback import Hang
+from tests.faults.rogue import Rogue
+from tests.faults.small_disks import fill, small_disk
 from tests.faults.strangers import Strangers
 from tests.faults.tally import Row, counted_updates, markdown, put_section
-from tests.faults.toy_federation import ToyFederation
+from tests.faults.toy_federation import ROGUE, ToyFederation
 
 from fedcompass.deployment.operator.certificates import make_authority, make_site_certificate
 from fedcompass.deployment.operator.site_admission import add_site, revoke_site
+from fedcompass.deployment.server.readmission import put_request
 from fedcompass.deployment.wire.connections import Identity
 
 TITLE = "A soak: many faults in one run"
-PACES = {"quick": 0.01, "brisk": 0.02, "steady": 0.03, "slow": 0.05, "migrant": 0.02}
+IMPATIENT = "impatient"  # answers at once
+RARE = 1  # how often the rarest faults are caused, compared with the others
+UNLIMITED, LITTLE = 1_000_000, 1000  # versions
+PACES = {
+    IMPATIENT: 0.0,
+    "quick": 0.01,
+    "brisk": 0.02,
+    "steady": 0.03,
+    "slow": 0.05,
+    "migrant": 0.02,
+}
 STRATEGY = {"name": "fedcompass", "min_steps": 5, "max_steps": 20}
 SETTINGS: dict[str, Any] = {
     "strategy": STRATEGY,
     "min_clients": 3,
     "gone_after": 5.0,
     "task_timeout": 20.0,
+    "return_within": 10.0,  # a site that left while the server was away is seen to be gone
+    "max_updates": UNLIMITED,
+    "fair_share": 1.0,
 }
+
+AT_ONCE = "a site: answers at once, with little of the run left"
+LEAVES = "a site in quarantine: leaves and comes back"
+DISK_FULL = "the server: the disk of its state full"
+REFUSED = "an answer: not finite"  # three of them in a row put a site into quarantine
 
 Inject = Callable[[], bool]
 """Causes a fault; False: it could not be caused now."""
@@ -49,14 +72,26 @@ class Soak:
     Args:
         federation: runs.
         links: between its sites and its server.
+        rogue: the site that breaks every rule.
+        loop: where it lives.
         random: which fault, on whom, when.
         pause: seconds between two faults, at most.
+        small_disk: whether the server's state is on a disk of its own, which can be filled.
     """
 
     def __init__(
-        self, federation: ToyFederation, links: Links, random: Random, pause: float = 2.0
+        self,
+        federation: ToyFederation,
+        links: Links,
+        rogue: Rogue,
+        loop: asyncio.AbstractEventLoop,
+        random: Random,
+        pause: float = 2.0,
+        *,
+        small_disk: bool = False,
     ) -> None:
-        self.federation, self._links, self._random, self._pause = federation, links, random, pause
+        self.federation, self._links, self._rogue, self._loop = federation, links, rogue, loop
+        self._random, self._pause = random, pause
         self._ways: dict[str, tuple[int, Inject]] = {  # how often, compared with the others
             "a worker: kill -9": (6, self._kill_worker),
             "a site: kill -9": (6, self._kill_site),
@@ -70,25 +105,48 @@ class Soak:
             "the server: kill -9": (2, self._kill_server),
             "the server: kill -9 with its supervisor": (2, self._crash_server),
             "the server: stopped for seconds": (2, self._stop_server),
-            "the server and all sites: kill -9": (1, self._kill_all),
+            "the server and all sites: kill -9": (RARE, self._kill_all),
+            LEAVES: (RARE, self._leave_in_quarantine),
+            AT_ONCE: (RARE, self._be_impatient),
         }
+        if small_disk:
+            self._ways[DISK_FULL] = (RARE, self._fill_disk)
 
     def run(self, seconds: float) -> None:
-        """Cause faults for so long."""
+        """Cause faults for so long, and then those that are rare, where chance left one out."""
         federation, end = self.federation, monotonic() + seconds
         faults, weights = list(self._ways), [weight for weight, _ in self._ways.values()]
         while monotonic() < end:
             federation.until_passed(self._random.uniform(0, self._pause))
-            fault = self._random.choices(faults, weights)[0]
-            if self._ways[fault][1]():
-                federation.ledger.caused(fault)
-                if fault.startswith("the server"):
-                    self._work_goes_on()
+            self._cause(self._random.choices(faults, weights)[0])
+        for fault in faults:
+            if self._ways[fault][0] == RARE and not federation.ledger.times(fault):
+                federation.until(fault, lambda fault=fault: self._cause(fault))  # type: ignore[misc]
+
+    def _cause(self, fault: str) -> bool:
+        caused = self._ways[fault][1]()
+        if caused:
+            self.federation.ledger.caused(fault)
+            if fault.startswith("the server"):
+                self._work_goes_on()
+        return caused
+
+    def start_rogue(self) -> None:
+        self._life = asyncio.run_coroutine_threadsafe(self._rogue.live(), self._loop)
+
+    def stop_rogue(self) -> None:
+        assert not self._life.done(), self._life.exception()
+        self._life.cancel()
 
     def _work_goes_on(self) -> None:
-        wanted = self.federation.ledger.accepted + 1
+        before = self._of_others()
         told = "an update is accepted after a fault of the server"
-        self.federation.until(told, lambda: self.federation.ledger.accepted >= wanted)
+        self.federation.until(told, lambda: self._of_others() > before)
+
+    def _of_others(self) -> int:
+        """The accepted updates of those who take their time."""
+        accepted = self.federation.accepted_of
+        return sum(accepted.values()) - accepted[IMPATIENT]
 
     def recover(self) -> None:
         """End all faults; every honest site works again."""
@@ -211,6 +269,93 @@ class Soak:
         self.federation.crash()
         return True
 
+    def _leave_in_quarantine(self) -> bool:
+        if ROGUE in self.federation.quarantined | self.federation.kept_out:
+            return False
+        self.federation.play(self._leaves_and_comes_back())
+        return True
+
+    def _leaves_and_comes_back(self) -> Iterator[None]:
+        """It gets into quarantine, stays away until it is gone, comes back; later it is let in."""
+        federation, rogue, seen = self.federation, self._rogue, self.federation.seen
+        federation.kept_out.add(ROGUE)
+        misdeeds, rogue.misdeeds = rogue.misdeeds, [REFUSED]
+        while ROGUE not in federation.quarantined:
+            yield
+        rogue.misdeeds = misdeeds
+        self.stop_rogue()
+        before = seen["left", ROGUE]
+        while seen["left", ROGUE] == before:
+            yield
+        before = seen["joined", ROGUE]
+        self.start_rogue()
+        while seen["joined", ROGUE] == before:
+            yield
+        before = seen["merged", None]
+        while seen["merged", None] < before + 20:  # `_take` sees that none of its updates counts
+            yield
+        federation.kept_out.discard(ROGUE)
+        accepted, asked = federation.accepted_of[ROGUE], 0.0
+        while ROGUE in federation.quarantined:
+            if monotonic() > asked + 10.0:  # again where the server was killed with it in its hands
+                put_request(federation.run, ROGUE, "test")
+                asked = monotonic()
+            yield
+        while federation.accepted_of[ROGUE] == accepted:
+            yield
+
+    def _fill_disk(self) -> bool:
+        """Fill the disk of the server's state; it ends in order, and goes on once there is room."""
+        federation, state = self.federation, self.federation.project / "state"
+        federation.expected_end = f"the disk of {state} is full"
+        ballast = state / "ballast"
+        fill(ballast, leave=0)
+        federation.until("the server ends", lambda: federation.outcome is not None)
+        ballast.unlink()
+        self._resume()
+        federation.expected_end = None
+        return True
+
+    def _be_impatient(self) -> bool:
+        """Leave so little of the run that one site has had its share: the others have the rest."""
+        federation, told, seen = self.federation, "has had its share", self.federation.seen
+        had = seen[told, IMPATIENT]
+        self._resume(max_updates=seen["merged", None] + LITTLE)
+        federation.until(
+            f"{IMPATIENT} {told}",
+            lambda: seen[told, IMPATIENT] > had or federation.outcome is not None,
+        )
+        assert federation.outcome is None, f"used up: {federation.accepted_of}"
+        merged, others = seen["merged", None], self._of_others()
+        alone = federation.accepted_of[IMPATIENT]
+        federation.until("others go on", lambda: seen["merged", None] >= merged + LITTLE // 20)
+        alone, others = federation.accepted_of[IMPATIENT] - alone, self._of_others() - others
+        even = alone * (len(PACES) - 1) <= others
+        assert even, f"{alone} of {IMPATIENT}'s updates for {others} of the others"
+        self._resume(max_updates=UNLIMITED)
+        return True
+
+    def _resume(self, **changed: int) -> None:
+        """Stop the server in order, and start it again with other settings."""
+        federation = self.federation
+        federation.stop_server()
+        federation.settings = federation.settings.model_copy(update=changed)
+        federation.write_settings()
+        federation.start_server(resume=True)
+
+
+@contextmanager
+def state_on_small_disk(federation: ToyFederation) -> Iterator[bool]:
+    """Give the server's state a disk that can be filled; whether that could be done."""
+    state = federation.project / "state"
+    with ExitStack() as mounted:
+        try:
+            mounted.enter_context(small_disk(state, "64m"))
+        except pytest.skip.Exception:
+            yield False
+        else:
+            yield True
+
 
 def foreign_certificate(federation: ToyFederation) -> Identity:
     """A site's certificate of another CA of the same name."""
@@ -230,6 +375,7 @@ def soak(seconds: float, seed: int = 0, pause: float = 2.0) -> tuple[list[Row], 
     random, began = Random(seed), monotonic()
     with (
         ToyFederation(PACES, **SETTINGS) as federation,
+        state_on_small_disk(federation) as on_small_disk,
         loop_in_thread() as loop,
         closing(Links(loop, federation.port, federation.honest)) as links,
     ):
@@ -241,22 +387,27 @@ def soak(seconds: float, seed: int = 0, pause: float = 2.0) -> tuple[list[Row], 
         )
         federation.start()
         federation.until_more("accepted")
-        hostile = [asyncio.run_coroutine_threadsafe(w.live(), loop) for w in (rogue, strangers)]
-        running = Soak(federation, links, random, pause)
+        calling = asyncio.run_coroutine_threadsafe(strangers.live(), loop)
+        running = Soak(federation, links, rogue, loop, random, pause, small_disk=on_small_disk)
+        running.start_rogue()
         row = Row("all")
         try:
             running.run(seconds)
             running.recover()
-            for work in hostile:
-                assert not work.done(), work.exception()
-                work.cancel()
+            running.stop_rogue()
+            assert not calling.done(), calling.exception()
+            calling.cancel()
             federation.finish(row)
         except Hang:
             print(markdown([Row(federation.ledger.latest, hangs=1, outcome="FAILED")]))
             raise
         federation.check_lies(rogue)
         rows = federation.ledger.rows(*counted_updates(federation.run))
-        return rows, told(federation, rows, monotonic() - began)
+        words = told(federation, rows, monotonic() - began)
+        left_out = (
+            "" if on_small_disk else " No disk was filled: it takes root to mount a small one."
+        )
+        return rows, words + left_out
 
 
 def told(federation: ToyFederation, rows: list[Row], seconds: float) -> str:
@@ -275,8 +426,8 @@ def told(federation: ToyFederation, rows: list[Row], seconds: float) -> str:
 
 PAGE = """\
 Written by `make soak`: real server, site and worker processes (the workers train without torch, in
-milliseconds), a link of its own for each of the five sites, one more site that breaks every rule,
-and strangers. An update belongs to the last fault before it.
+milliseconds), a link of its own for each of the six sites, one of which answers at once, one more
+site that breaks every rule, and strangers. An update belongs to the last fault before it.
 
 """
 

@@ -3,9 +3,6 @@
 import asyncio
 import os
 import resource
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic
@@ -15,6 +12,7 @@ from tests.deployment.wire.loopback_wire import Caller, answer_to
 from tests.faults.apps import app_of_width
 from tests.faults.links import beside
 from tests.faults.loopback import Loopback
+from tests.faults.small_disks import fill, small_disk
 from tests.faults.tally import Row
 from tests.faults.toy_federation import ToyFederation
 
@@ -161,25 +159,3 @@ def go_on(federation: Loopback) -> None:
     federation.stop_server()
     federation.start_server(resume=True)
     federation.until_more("accepted")
-
-
-@contextmanager
-def small_disk(folder: Path, size: str = "12m") -> Iterator[None]:
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    done = subprocess.run(mount, check=False, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def fill(ballast: Path, leave: int) -> None:
-    """Use up a disk but for so many bytes."""
-    disk = os.statvfs(ballast.parent)
-    room = disk.f_bavail * disk.f_frsize
-    # Where the server was quicker the disk is full anyway.
-    with suppress(OSError), ballast.open("wb") as file:
-        file.write(bytes(max(room - leave, 0)))

@@ -4,17 +4,20 @@ from pathlib import Path
 
 import pytest
 from tests.faults.ledger import BEFORE, Ledger
-from tests.faults.soak import soak
+from tests.faults.soak import AT_ONCE, DISK_FULL, LEAVES, soak
 from tests.faults.tally import Row, markdown, put_section, read_rows
 
 
 @pytest.mark.slow_faults
 def test_a_minute_of_random_faults_of_all_kinds(row: Row) -> None:
-    rows, _ = soak(60.0, seed=1)
+    rows, words = soak(60.0, seed=1)
     row.injected = sum(kind.injected for kind in rows)
     row.accepted = sum(kind.accepted for kind in rows)
     assert row.injected >= 30
     assert row.accepted >= 10
+    faults = {kind.fault for kind in rows}
+    assert faults >= {LEAVES, AT_ONCE}
+    assert DISK_FULL in faults or "No disk was filled" in words
 
 
 def test_an_update_belongs_to_the_last_fault_before_it() -> None:

@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +97,16 @@ class ToyFederation(ToySites):
         self._audit = GrowingFile(self.run / "audit.jsonl")
         self._progress = monotonic()
         self._later: list[tuple[float, Callable[[], None]]] = []
+        self._scripts: list[Iterator[None]] = []
         self.away: set[str] = set()  # sites that have a fault that lasts
+        self.seen: Counter[tuple[str, str | None]] = Counter()  # audit lines: what, about whom
+        self.quarantined: set[str] = set()
+        self.kept_out: set[str] = set()  # sites that no operator lets back in yet
+        self.expected_end: str | None = None  # what the server may say when it ends by itself
+
+    @property
+    def _uploads(self) -> Path:
+        return self.project / "state" / "wire" / "uploads"
 
     @property
     def port(self) -> int:
@@ -148,32 +158,52 @@ class ToyFederation(ToySites):
         for due in [item for item in self._later if item[0] <= now]:
             self._later.remove(due)
             due[1]()
+        for script in list(self._scripts):
+            if next(script, self) is self:
+                self._scripts.remove(script)
         for line in self._audit.new_records():
             self._take(line)
         if now - self._progress > NO_PROGRESS:
             raise Hang(f"nothing was accepted for {NO_PROGRESS:g} s\n{self.story()}")
-        if self.outcome is not None and self.outcome.error is not None:
-            raise AssertionError(f"the server ended by itself: {self.outcome.error}")
+        begun = len(list(self._uploads.glob("*")))
+        if begun > (most := 2 * len(self.site_settings)):  # one of each, and one being taken in
+            raise AssertionError(f"{begun} answers are being uploaded, more than {most}")
+        error = None if self.outcome is None else self.outcome.error
+        if error is not None and (self.expected_end is None or self.expected_end not in error):
+            raise AssertionError(f"the server ended by itself: {error}")
 
     def _take(self, line: dict[str, Any]) -> None:
+        self.seen[line["what"], line.get("who")] += 1
         match line["what"]:
             case "accepted":
                 self.ledger.accepted += 1
                 self.accepted_of[line["who"]] += 1
                 self._progress = monotonic()
+                if line["who"] in self.quarantined:
+                    raise AssertionError(f"accepted in quarantine: {line}")
             case "resumed":
                 self.starts += 1
             case "quarantined":
-                put_request(self.run, line["who"], "test")  # an operator lets it back in
+                self.quarantined.add(line["who"])
+                if line["who"] not in self.kept_out:
+                    put_request(self.run, line["who"], "test")  # an operator lets it back in
+            case "readmitted":
+                if line["who"] in self.kept_out:
+                    raise AssertionError(f"nobody asked for this: {line}")
+                self.quarantined.discard(line["who"])
 
     def after(self, seconds: float, then: Callable[[], None]) -> None:
         """Do something later, in the midst of what else happens."""
         self._later.append((monotonic() + seconds, then))
 
+    def play(self, script: Iterator[None]) -> None:
+        """Go through a fault in the midst of what else happens: `yield` lets time pass."""
+        self._scripts.append(script)
+
     @property
     def lasting(self) -> int:
         """Faults that have not ended yet."""
-        return len(self._later)
+        return len(self._later) + len(self._scripts)
 
     def pause(self, pid: int, seconds: float, site: str | None = None) -> None:
         """Stop a process and let it go on later, if it is still there."""
